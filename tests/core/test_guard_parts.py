@@ -124,9 +124,9 @@ def test_hops_share_the_room_for_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         notes.note([named(number << 16)], HOP)
     for number, hop in enumerate(hops):
         notes.note([identity(b"life %03d" % number, 0, TAG)], hop)
-    assert notes._bytes == sum(len(page) + 256 for page, _ in notes._pages.values()) == 20 * 320
-    assert {hop for _, hop in notes._pages.values()} == set(notes._shares)
-    assert sum(owner == HOP for _, owner in notes._pages.values()) <= 1
+    assert notes._bytes == sum(len(page) + 256 for page, *_ in notes._pages.values()) == 20 * 320
+    assert {hop for _, hop, _ in notes._pages.values()} == set(notes._shares)
+    assert sum(owner == HOP for _, owner, _ in notes._pages.values()) <= 1
 
 
 @pytest.mark.pure
@@ -159,21 +159,40 @@ def test_notes_never_take_more_than_their_bound(first: bool, monkeypatch: pytest
     for life in range(40):
         for number in (0, 65_535) if first else (65_535, 0):
             notes.note([identity(life.to_bytes(8, "big"), number, TAG)], HOP)
-    assert sum(len(page) for page, _ in notes._pages.values()) <= 20_000
+    assert sum(len(page) for page, *_ in notes._pages.values()) <= 20_000
     known = [notes.taken(identity(life.to_bytes(8, "big"), 65_535, TAG)) for life in range(40)]
     assert known == [None] * 38 + [True, True]
 
 
 @pytest.mark.pure
 def test_an_outcome_that_was_forgotten_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "MAX_LENGTHS", 1)
+    monkeypatch.setattr(seen_module, "MAX_BYTES", 2 * (64 + 256) + 100)
     notes = Seen(lambda: 0.0, SECRET)
     for number in (1, 1 << 16):
         notes.note([named(number)], HOP)
         notes.note_length(named(number), 3)
     assert notes.taken(named(1)) is None
     assert notes.taken(named(1 << 16)) is True
-    assert notes.lengths == {named(1 << 16)[:15]: 3}
+    assert [notes.length(named(number), 10) for number in (1, 1 << 16, 1 + (1 << 16))] == [10, 3, 10]
+
+
+@pytest.mark.requirement("snd-045")
+@pytest.mark.parametrize("pages", [1, 40])
+def test_outcomes_of_one_hop_have_none_of_others_forgotten(pages: int) -> None:
+    """Neither by many of one page, nor by many pages; and one that comes again is kept once."""
+    notes = Seen(lambda: 0.0, SECRET)
+    notes.note([named(7)], HOP)
+    for _ in range(2):
+        notes.note_length(named(7), 3)
+    assert notes._bytes == 64 + 256 + 96
+    for number in range(100_000):
+        wmd = identity(b"another!", (number % pages << 16) + number // pages % 65_536, TAG)
+        notes.note([wmd], OTHER_HOP)
+        notes.note_length(wmd, 3)
+    assert (notes.taken(named(7)), notes.length(named(7), 10)) == (True, 3)
+    assert notes.taken(named(6)) is False
+    assert notes._bytes <= 8 << 20
+    assert notes._bytes == sum(share.bytes for share in notes._shares.values())
 
 
 def incoming(wmd: bytes, length: int = 0) -> Incoming:

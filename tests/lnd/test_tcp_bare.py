@@ -175,7 +175,7 @@ async def test_an_acknowledgement_of_what_has_not_left_yet_breaks_the_protocol(
     msg = put(a, at.nid(2), 1 << 20)
     await raw.send(noop(0, 2))
     outcome = await a.ended(msg)
-    assert (outcome.status, outcome.errno) == (HealthStatus.LOCAL_ERROR, errno.EPROTO)
+    assert (outcome.status, outcome.errno) == (HealthStatus.REMOTE_ERROR, errno.EPROTO)
 
 
 @pytest.mark.parametrize("version", [2, 4])

@@ -479,7 +479,7 @@ async def test_a_foreign_service_is_told(make: Make, at: Addresses) -> None:
         raw = await listener.accept()
         await raw.send(b"220 mail.example.org ESMTP\r\n")
         outcome = await a.ended(msg)
-        assert (outcome.status, outcome.errno) == (HealthStatus.LOCAL_ERROR, errno.EPROTO)
+        assert (outcome.status, outcome.errno) == (HealthStatus.REMOTE_ERROR, errno.EPROTO)
         assert "not an LNet node" in outcome.reason
 
 
@@ -489,7 +489,7 @@ async def test_a_peer_that_is_somebody_else_is_told(make: Make, at: Addresses) -
         msg = a.put(at.nid(2), b"x")
         await answer_all(listener, at.nid(3), [CONTROL])
         outcome = await a.ended(msg)
-        assert (outcome.status, outcome.errno) == (HealthStatus.LOCAL_ERROR, errno.EPROTO)
+        assert (outcome.status, outcome.errno) == (HealthStatus.REMOTE_ERROR, errno.EPROTO)
         assert at.nid(3) in outcome.reason and at.nid(2) in outcome.reason
 
 

@@ -53,7 +53,10 @@ class Failing:
     ("number", "status"),
     [
         (errno.ETIMEDOUT, HealthStatus.REMOTE_TIMEOUT),
-        (errno.EPIPE, HealthStatus.LOCAL_ERROR),
+        (errno.EPIPE, HealthStatus.REMOTE_ERROR),
+        (errno.ECONNRESET, HealthStatus.REMOTE_ERROR),
+        (errno.ENETUNREACH, HealthStatus.LOCAL_ERROR),
+        (errno.ENETDOWN, HealthStatus.LOCAL_ERROR),
         (errno.EHOSTUNREACH, HealthStatus.LOCAL_ERROR),
     ],
 )
@@ -85,7 +88,7 @@ async def test_sending_fails(
         (errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT),
         (errno.EADDRINUSE, HealthStatus.LOCAL_ERROR),
         (errno.EADDRNOTAVAIL, HealthStatus.LOCAL_ERROR),
-        (errno.EPROTO, HealthStatus.LOCAL_ERROR),
+        (errno.EPROTO, HealthStatus.REMOTE_ERROR),
     ],
 )
 def test_every_error_has_its_status_and_names_the_target(number: int, status: HealthStatus) -> None:

@@ -60,7 +60,7 @@ async def test_what_a_dead_connection_had_not_sent_fails(make: Make, at: Address
     raw.close() if how == "close" else raw.reset()
     for msg in msgs:
         outcome = await a.ended(msg)
-        assert outcome.status is HealthStatus.LOCAL_ERROR
+        assert outcome.status is HealthStatus.REMOTE_ERROR
         assert at.nid(2) in outcome.reason or "sending failed" in outcome.reason
     assert not a.state().peers
 
@@ -75,7 +75,7 @@ async def test_messages_not_begun_move_to_another_connection(make: Make, at: Add
     bulk.sock.shutdown(socket.SHUT_WR)  # only an end of file: the other connection stays
     seen = [await control.frame() for _ in range(9)]
     assert [frame[4].match_bits for frame in seen if frame[4] is not None] == list(range(1, 10))
-    assert (await a.ended(msgs[0])).status is HealthStatus.LOCAL_ERROR
+    assert (await a.ended(msgs[0])).status is HealthStatus.REMOTE_ERROR
     for msg in msgs[1:]:
         assert (await a.ended(msg)).status is HealthStatus.OK
 

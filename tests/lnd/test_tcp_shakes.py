@@ -83,7 +83,7 @@ async def test_hellos_that_come_together_are_answered_two_in_a_turn(
         context.wrap_bio(incoming, hello).do_handshake()
     opening = hello.read()
     raws = [await dial(a, at.ip(2 + number % 3)) for number in range(30)]
-    await until(lambda: len(a.lnd._acceptor.pending) == len(raws))
+    await until(lambda: len(a.lnd._shared.callers.half_open) == len(raws))
     turn = 0
     steps: Counter[int] = Counter()
     shake = SecureSocket.shake

@@ -5,7 +5,7 @@ Whenever it is not sure, a resend is dropped: its sender then reports, as by the
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from enum import Enum, auto
 from itertools import islice, takewhile
@@ -46,7 +46,7 @@ class ReceiverGuard:
         self._again = self.tag + bytes((AGAIN,))
         self.notes: Seen = Seen(clock, secret)
         self.under_way: dict[bytes, Incoming] = {}
-        self.resends: dict[bytes, tuple[float, Nid]] = {}  # when they came, and by which hop
+        self.resends: OrderedDict[bytes, tuple[float, Nid]] = OrderedDict()  # when they came, by which hop
         self.resent_by: Counter[Nid] = Counter()
 
     def leading(self, wmds: list[bytes]) -> list[bytes]:
@@ -95,12 +95,11 @@ class ReceiverGuard:
 
     def outcome(self, hdr: Header) -> int:
         """The length to acknowledge, of a PUT that was taken; NO_ACK: none."""
-        return self.notes.lengths.get(hdr.wmd[:15], hdr.payload_length)
+        return self.notes.length(hdr.wmd, hdr.payload_length)
 
     def _room(self, hop: Nid) -> bool:
         """Whether one more fits: a hop has as many as are left for others at most."""
-        old = self._clock() - STALE
-        for key in [key for key, (came, _) in islice(self.resends.items(), 2) if came <= old]:
+        for key in [key for key, (at, _) in islice(self.resends.items(), 2) if self._clock() - at >= STALE]:
             self._drop(key)
         return self.resent_by[hop] < MAX_RESENDS - len(self.resends)
 
@@ -130,7 +129,6 @@ class ReceiverGuard:
             self._drop(key)
             return
         self.notes.note([msg.hdr.wmd], msg.next_nid)
-        if not acknowledged:
-            self.notes.note_length(key, NO_ACK)
-        elif msg.mlength != msg.hdr.payload_length:
-            self.notes.note_length(key, msg.mlength)
+        length = msg.mlength if acknowledged else NO_ACK
+        if length != msg.hdr.payload_length:
+            self.notes.note_length(key, length)

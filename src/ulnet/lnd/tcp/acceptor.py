@@ -6,6 +6,7 @@ import asyncio
 import resource
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -25,7 +26,6 @@ __all__ = ["Acceptor"]
 
 _ACCEPTS: Final = 4  # per turn of a listener
 _PAUSE: Final = 1.0  # seconds, when there are no more file descriptors
-_SHARE: Final = 4  # of the handshakes in progress one address has no more than this part
 _KEPT: Final = 64  # descriptors that are not for those who call: an eighth, where there are few
 
 
@@ -48,8 +48,6 @@ class Acceptor:
         self._by_nid = by_nid
         self._listeners: dict[tuple[bytes, int], _Listener] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self.pending: dict[_Inbound, None] = {}  # the oldest first
-        self._by_address: dict[str, dict[_Inbound, None]] = {}
         self.shakes: Shakes = Shakes(shared.loop)
         self._most_files = 0  # a descriptor from there on is kept for others than those who call
 
@@ -87,7 +85,7 @@ class Acceptor:
                 for sock in listener.socks:
                     self._shared.selector.forget(sock.fileno())
                     sock.close()
-        for inbound in list(self.pending):
+        for inbound in list(self._shared.callers.half_open):
             if inbound.wanted == nid or not self._listeners:
                 inbound.drop()
         if not self._listeners and self._timer is not None:
@@ -107,7 +105,7 @@ class Acceptor:
             except OSError:  # told also where nobody calls: the first one surely does
                 if turn:
                     return
-                if not self._evict(self.pending):
+                if not self._shared.callers.end_oldest_handshake():
                     self._pause(listener)
                     return
                 continue
@@ -118,12 +116,15 @@ class Acceptor:
                 who, why = f"{address[0]}:{address[1]}", "its source port is not below 1024 (accept=secure)"
                 self._shared.report(_refusal(who, why))
                 continue
-            if sock.fileno() >= self._most_files and not self._evict(self.pending):
-                sockets.reset(sock)
-                self._shared.report(_refusal(address[0], "this process has nearly no file descriptors left"))
-                continue
+            if sock.fileno() >= self._most_files:
+                freed = self._free_a_file(sock, address[0])
+                if freed is None:
+                    text = "this process has nearly no file descriptors left"
+                    self._shared.report(_refusal(address[0], text))
+                    continue
+                sock = freed
             sock.setblocking(False)
-            self._make_room(address[0])
+            self._shared.callers.bound_handshakes(address[0], self._shared.params.max_handshakes)
             _Inbound(self, self._shared, sock, address[0], address[1], low, secures)
 
     def _secures(self, listener: _Listener) -> bool:
@@ -133,31 +134,17 @@ class Acceptor:
         states = [self._by_nid.get(nid) for nid in listener.nis]
         return any(state is not None and state.security is not Security.OFF for state in states)
 
-    def _make_room(self, address: str) -> None:
-        """Before one more handshake: the oldest give way, of that address first if it has many."""
-        most = self._shared.params.max_handshakes
-        own = self._by_address.get(address)
-        if own is not None and len(own) >= max(most // _SHARE, 1):
-            self._evict(own)
-        elif len(self.pending) >= most:
-            self._evict(self.pending)
-
-    def _evict(self, among: dict[_Inbound, None]) -> bool:
-        """Hang up on the oldest of those whose handshake is not through, if there are any."""
-        oldest = next(iter(among), None)
-        if oldest is None:
-            return False
-        why = "it took long over its handshake, and others call"
-        self._shared.report(
-            Line("connection.refused", f"closed {oldest.who}: {why}", source=oldest.who, why=why)
-        )
-        oldest.drop()
-        return True
-
-    def entered(self, inbound: _Inbound) -> None:
-        """A handshake begins."""
-        self.pending[inbound] = None
-        self._by_address.setdefault(inbound.address, {})[inbound] = None
+    def _free_a_file(self, sock: socket.socket, address: str) -> socket.socket | None:
+        """sock with the descriptor of another one, which gives way; None: none has to, and sock is closed."""
+        if self._shared.callers.make_way(address):
+            with suppress(OSError):  # what heard of the end may have taken the descriptor
+                lower = sock.dup()
+                sock.close()
+                sock = lower
+        if sock.fileno() < self._most_files:
+            return sock
+        sockets.reset(sock)
+        return None
 
     def _pause(self, listener: _Listener) -> None:
         """No resources for one more: the listener would only spin."""
@@ -174,15 +161,8 @@ class Acceptor:
                 listener.paused = False
                 self._watch(listener)
 
-    def released(self, inbound: _Inbound) -> None:
+    def released(self) -> None:
         """A handshake is over."""
-        if inbound not in self.pending:  # it ended while it was being answered
-            return
-        del self.pending[inbound]
-        own = self._by_address[inbound.address]
-        del own[inbound]
-        if not own:
-            del self._by_address[inbound.address]
         if self._timer is not None:
             self._timer.cancel()
             self._resume()
@@ -203,6 +183,7 @@ class _Inbound:
 
     __slots__ = (
         "_acceptor",
+        "_address",
         "_low",
         "_machine",
         "_secures",
@@ -210,7 +191,6 @@ class _Inbound:
         "_sock",
         "_state",
         "_timer",
-        "address",
         "wanted",
         "who",
     )
@@ -228,7 +208,7 @@ class _Inbound:
         self._acceptor = acceptor
         self._shared = shared
         self._sock = sock
-        self.address: str = address
+        self._address = address
         self.who: str = f"{address}:{port}"
         self._low = low  # its port may be that of a plain connection
         self._secures = secures  # it may be a secured one
@@ -236,7 +216,7 @@ class _Inbound:
         self._state: NiState | None = None
         self.wanted: Nid | None = None
         self._timer = shared.loop.call_later(shared.params.accept_timeout, self._timed_out)
-        acceptor.entered(self)
+        shared.callers.begins(self, address)
         shared.selector.watch(sock.fileno(), self._on_first if secures else self._on_readable)
 
     def _on_first(self) -> None:
@@ -262,7 +242,7 @@ class _Inbound:
         """The handshake of TLS can go on: it waits for its turn."""
         self._shared.selector.forget(self._sock.fileno())
         self._shared.selector.forget_room(self._sock.fileno())
-        self._acceptor.shakes.later(self.address, self._shake)
+        self._acceptor.shakes.later(self._address, self._shake)
 
     def _shake(self) -> bool:
         """Go on with the handshake of TLS; False: this was dropped meanwhile."""
@@ -296,8 +276,15 @@ class _Inbound:
         self._timer.cancel()
         self._shared.selector.forget(self._sock.fileno())
         self._shared.selector.forget_room(self._sock.fileno())
-        self._acceptor.released(self)
+        if self._shared.callers.ended(self):  # else it ended while it was being answered
+            self._acceptor.released()
         return self._sock
+
+    def give_way(self) -> None:
+        """Others call."""
+        why = "it took long over its handshake, and others call"
+        self._shared.report(Line("connection.refused", f"closed {self.who}: {why}", source=self.who, why=why))
+        self.drop()
 
     def drop(self) -> None:
         """Hang up."""

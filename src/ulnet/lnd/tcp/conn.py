@@ -181,6 +181,27 @@ class Conn:
         self._close_all(Failure(errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT, reason))
         return False
 
+    # Where descriptors are few, and others call ----------------------------------------------------
+
+    def _siblings(self) -> list[Conn]:
+        """It, and the others of its peer with the same address: they go together."""
+        return [conn for conn in self.peer.conns if conn.remote_ip == self.remote_ip]
+
+    def is_idle(self) -> bool:
+        """Whether no message is under way."""
+        return all(not conn.watched and conn.rx.between for conn in self._siblings())
+
+    def used_at(self) -> float:
+        """When something last came from the peer, or was acknowledged by its host."""
+        return self.peer.last_alive
+
+    def give_way(self) -> None:
+        """Close what the peer has from this address."""
+        why = "its address has most connections, and others call"
+        reason = f"closed the connection to {self.peer}: {why}, of which this process cannot have more"
+        self.shared.report(Line("connection.refused", reason, source=self.remote_ip, why=why))
+        self._close_all(Failure(errno.EMFILE, HealthStatus.REMOTE_DROPPED, reason))
+
     # The end: by the peer, which calls `shut`, then `rx.fail` ----------------------------------------
 
     def _close_all(self, failure: Failure, reset: bool = False) -> None:
@@ -191,7 +212,7 @@ class Conn:
         """A protocol error closes all connections of this peer from the same address."""
         reason = f"closed the connection to {self.peer.nid}: {text}"
         self.shared.report(Line("connection.violated", reason, peer=self.peer.nid))
-        self._close_all(Failure(errno.EPROTO, HealthStatus.LOCAL_ERROR, reason), reset=unread)
+        self._close_all(Failure(errno.EPROTO, send_status(errno.EPROTO), reason), reset=unread)
         return -1
 
     def _hear_out(self) -> bool:
@@ -205,7 +226,7 @@ class Conn:
             return
         if self.rx.between:
             reason = f"{self.peer.nid} closed the connection"
-            self.peer.close([self], Failure(errno.ECONNRESET, HealthStatus.LOCAL_ERROR, reason))
+            self.peer.close([self], Failure(errno.ECONNRESET, send_status(errno.ECONNRESET), reason))
         else:
             self.violated("it ended in the middle of a message", False)
 
@@ -223,6 +244,7 @@ class Conn:
         self.rx.close()
         unsent = self.tx.close()
         self.shared.progress.forget(self)
+        self.shared.callers.left(self, self.remote_ip)
         if reset:
             sockets.reset(sock)
         else:

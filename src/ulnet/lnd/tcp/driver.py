@@ -222,7 +222,7 @@ class TcpLnd:
         """Inbound and outbound connections that are not established yet."""
         dialers = (peer.dialer for state in self._states.values() for peer in state.peers.values())
         outbound = sum(1 for dialer in dialers if dialer is not None and dialer.connecting)
-        return len(self._acceptor.pending) + outbound
+        return len(self._shared.callers.half_open) + outbound
 
 
 def _conns_per_peer(ni: NI) -> int:

@@ -10,6 +10,8 @@ from ulnet.nid import Nid
 
 __all__ = ["Failure", "connect_status", "send_status", "why_connect_failed", "why_handshake_broke"]
 
+# The peer hung up, reset the connection, or said what it must not: no fault of ours (docs/compatibility.md).
+_BY_PEER = frozenset({e.ECONNRESET, e.EPIPE, e.EPROTO, e.ESTALE})
 _DROPPED = frozenset({e.ENETDOWN, e.EHOSTUNREACH, e.ENETUNREACH, e.ECONNREFUSED, e.ECONNRESET})
 _FIRST_UNPRIVILEGED = 1024
 
@@ -27,12 +29,16 @@ def connect_status(errno: int) -> HealthStatus:
     """The health status of a failed attempt to connect."""
     if errno in _DROPPED:
         return HealthStatus.REMOTE_DROPPED
-    return HealthStatus.NETWORK_TIMEOUT if errno == e.ETIMEDOUT else HealthStatus.LOCAL_ERROR
+    return HealthStatus.NETWORK_TIMEOUT if errno == e.ETIMEDOUT else _status(errno)
 
 
 def send_status(errno: int) -> HealthStatus:
     """The health status of messages that a broken connection could not send."""
-    return HealthStatus.REMOTE_TIMEOUT if errno == e.ETIMEDOUT else HealthStatus.LOCAL_ERROR
+    return HealthStatus.REMOTE_TIMEOUT if errno == e.ETIMEDOUT else _status(errno)
+
+
+def _status(errno: int) -> HealthStatus:
+    return HealthStatus.REMOTE_ERROR if errno in _BY_PEER else HealthStatus.LOCAL_ERROR
 
 
 def why_connect_failed(errno: int, where: str, source: str, seconds: float) -> str:

@@ -261,6 +261,8 @@ class NiState:
         except OSError:
             sock.close()
             return False
+        if not source_port:
+            self.shared.callers.entered(conn, conn.remote_ip)
         if not rename and self.shared.is_new_life(peer.nid, peer.pid, hello.src_incarnation):
             self.shared.core.peer_restarted(peer.nid)
             peer.withdraw()  # what waits was for the former life: the core finds out first who is there now

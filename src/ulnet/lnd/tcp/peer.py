@@ -16,7 +16,7 @@ from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp.conn import Conn
 from ulnet.lnd.tcp.devices import AddressPair, Device
 from ulnet.lnd.tcp.dialer import Dialer
-from ulnet.lnd.tcp.errors import Failure
+from ulnet.lnd.tcp.errors import Failure, send_status
 from ulnet.lnd.tcp.progress import unacknowledged
 from ulnet.nid import Nid, ProcessId
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, MsgType
@@ -311,7 +311,7 @@ class Peer:
 
     def end_former_life(self) -> None:
         """Close all connections: there is another life behind the NID."""
-        failure = Failure(errno.ESTALE, HealthStatus.LOCAL_ERROR, f"{self} has been restarted")
+        failure = Failure(errno.ESTALE, send_status(errno.ESTALE), f"{self} has been restarted")
         self.close(list(self.conns), failure)
 
     def confirm(self, incarnation: int) -> None:

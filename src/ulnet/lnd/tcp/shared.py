@@ -15,6 +15,7 @@ from ulnet.lnd.loop import Loop, tell_failure
 from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.budget import Budget
+from ulnet.lnd.tcp.callers import Callers
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.progress import ProgressTimer
 from ulnet.lnd.tcp.secure import Credentials
@@ -47,6 +48,7 @@ class Shared:
         "_taken",
         "budget",
         "buf",
+        "callers",
         "core",
         "corked",
         "credentials",
@@ -85,6 +87,7 @@ class Shared:
         )
         self.progress: ProgressTimer = ProgressTimer(loop, self, core.slept)
         self.budget: Budget = Budget()
+        self.callers: Callers = Callers()
         self.sweep_interval: float = params.sweep_interval  # shorter where a time-out is short
         # Who cannot call from ports below 1024 talks with others who cannot.
         self.unprivileged: bool = not (params.reserved_ports and sockets.may_use_reserved())
