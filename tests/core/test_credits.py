@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.test_core_regressions import arrive, attach
 from support.fabric import Fabric, Recorder
 from ulnet.core.md import MdOption
-from ulnet.core.status import LNetError
+from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import Nid
+from ulnet.wire.lnet import MsgType
 
 B, C = Nid.parse("10.0.0.2@tcp"), Nid.parse("10.0.0.3@tcp")
 TARGET = MdOption.OP_PUT | MdOption.TRUNCATE
@@ -149,4 +151,103 @@ def test_whatever_fails_credits_come_back_and_each_message_ends_once(credits, pe
     for _ in range(200):
         fabric.step(lambda msg: msg.hdr.hdr_data in lost)
     assert sorted(ended) == list(range(len(script)))
+    fabric.assert_conserved()
+
+
+# Answers ----------------------------------------------------------------------------------------------
+
+
+def unread(fabric, tunables=None):
+    """A node whose answers 40 strangers have asked for, 20 each, and do not read: with their NIDs."""
+    b = fabric.node(str(B), tunables=tunables)
+    attach(b, bytearray(8), None, options=TARGET | MdOption.OP_GET | MdOption.MANAGE_REMOTE)
+    foes = [Nid.of(B.net, 1000 + n) for n in range(40)]
+    for number in range(20):
+        for foe in foes:
+            wmd = number.to_bytes(16, "little")
+            assert arrive(b, B, kind=MsgType.GET, length=4, wmd=wmd, src=foe) == 0
+    return b, foes
+
+
+def test_who_reads_no_answers_holds_up_neither_messages_nor_answers_to_others():
+    """32 of them had all credits of the NI until their answers timed out."""
+    fabric = Fabric()
+    b, foes = unread(fabric)
+    ni = b.nis[B]
+    assert len(fabric.wire) == len(foes) * 8
+    assert ni.tx_credits == ni.max_tx_credits // 2
+    put(b, C, 1)
+    assert fabric.wire[-1][1].hdr.type == MsgType.PUT
+    assert arrive(b, B, kind=MsgType.GET, length=4, wmd=b"1" * 16, src=C) == 0
+    assert (fabric.wire[-1][1].hdr.type, fabric.wire[-1][1].next_nid) == (MsgType.REPLY, C)
+    came: dict[Nid, list[int]] = {}
+    while fabric.wire:
+        msg = fabric.wire.popleft()[1]
+        came.setdefault(msg.next_nid, []).append(int.from_bytes(msg.wmd, "little"))
+        b.completed([msg])
+    assert [came[foe] for foe in foes] == [list(range(20))] * 40
+    fabric.assert_conserved()
+
+
+def test_answers_that_wait_for_credits_stay_in_order_and_go_in_their_turn():
+    """Behind what this node itself sends; with half of the credits, the others need none."""
+    fabric = Fabric()
+    b = fabric.node(str(B), tunables=NetTunables(peer_credits=8, credits=8))
+    attach(b, bytearray(8), None, options=TARGET | MdOption.OP_GET | MdOption.MANAGE_REMOTE)
+    ni = b.nis[B]
+    for number in range(8):
+        put(b, C, number)
+    foes = [Nid.of(B.net, 1000 + n) for n in range(6)]
+    for foe in foes:
+        arrive(b, B, kind=MsgType.GET, length=4, wmd=b"1" * 16, src=foe)
+    put(b, foes[0], 9)
+    assert (len(fabric.wire), ni.tx_credits) == (8, -7)
+    for gone in range(1, 5):
+        b.completed([fabric.wire.popleft()[1]])
+        assert len(fabric.wire) == 8 if gone < 4 else 10
+    assert [msg.next_nid for _, msg in list(fabric.wire)[4:]] == foes
+    assert len(ni.tx_queues[0].waiting) == 1
+    b.completed([fabric.wire.popleft()[1]])
+    assert fabric.wire[-1][1].hdr.hdr_data == 9
+    while fabric.wire:
+        b.completed([fabric.wire.popleft()[1]])
+    fabric.assert_conserved()
+
+
+def test_answers_without_credits_may_lose_and_find_their_connections():
+    fabric = Fabric()
+    b, _ = unread(fabric)
+    ni = b.nis[B]
+    msgs = [msg for _, msg in fabric.wire]
+    b.awaits_connection(msgs)
+    assert ni.tx_credits == ni.max_tx_credits
+    b.has_connection(msgs[:200])
+    assert ni.tx_credits == ni.max_tx_credits // 2
+    while fabric.wire:
+        b.completed([fabric.wire.pop()[1]], HealthStatus.REMOTE_TIMEOUT, errno.ETIMEDOUT, "nothing was read")
+        assert ni.tx_credits <= ni.max_tx_credits
+    fabric.run()
+    fabric.assert_conserved()
+
+
+def test_an_answer_that_needs_no_credit_goes_when_what_was_before_it_gives_up():
+    fabric = Fabric()
+    b = fabric.node(str(B), tunables=NetTunables(peer_credits=4, credits=8))
+    attach(b, bytearray(8), None, options=TARGET | MdOption.OP_GET | MdOption.MANAGE_REMOTE)
+    foes = [Nid.of(B.net, 1000 + n) for n in range(5)]
+    for foe in foes[:4]:
+        arrive(b, B, kind=MsgType.GET, length=4, wmd=b"1" * 16, src=foe)
+    for number in range(4):
+        put(b, C, number)
+    first = b.memory.md_bind(b"x", None, threshold=1)
+    b.put(first, foes[4], 5, 7, ack=False)
+    arrive(b, B, kind=MsgType.GET, length=4, wmd=b"1" * 16, src=foes[4])
+    assert (len(fabric.wire), len(b.nis[B].tx_queues[0].waiting)) == (8, 2)
+    b.memory.md_unlink(first)
+    fabric.clock.now += 2
+    b.tick(fabric.clock.now)
+    b.tick(fabric.clock.now)
+    assert (len(fabric.wire), fabric.wire[-1][1].next_nid) == (9, foes[4])
+    while fabric.wire:
+        b.completed([fabric.wire.popleft()[1]])
     fabric.assert_conserved()

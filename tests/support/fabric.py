@@ -255,7 +255,7 @@ class Fabric:
                 assert md.refs == 0
         for ni in self.all_nis:
             assert ni.tx_credits == ni.max_tx_credits
-            assert not any(queue.waiting for queue in ni.tx_queues)
+            assert not any(queue.waiting or queue.answers for queue in ni.tx_queues)
             assert ni.refs == 0
         for pni in self.all_peer_nis:
             assert pni.tx_credits == pni.max_tx_credits

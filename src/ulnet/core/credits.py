@@ -32,7 +32,8 @@ class Credits:
 
     Without a credit it waits in that object's queue, first in, first out, unless it is told to leave.
     Messages of one path take their credits, and give them back, together. What its driver has no connection
-    for holds a credit of its peer NI only: peers that cannot be reached hold up no others.
+    for holds a credit of its peer NI only: peers that cannot be reached hold up no others. Nor do those that
+    read no answers: while half of an NI's credits are held by answers, further answers need none.
     """
 
     __slots__ = ("_faults", "_parts", "_patrol", "_state", "_waited_for")
@@ -73,17 +74,22 @@ class Credits:
     def _enter_ni(self, path: Path, msgs: list[Msg], count: int, waited: bool) -> None:
         """`count` messages have credits of their peer NI, and need those of the NI."""
         ni, queue = path.ni, path.queue
-        credits = ni.tx_credits = ni.tx_credits - count
+        needed = count
+        if path.answers and not queue.waiting and path.needs(count) <= max(queue.credits, 0):
+            needed = path.needs(count)
+        credits = ni.tx_credits = ni.tx_credits - needed
         if credits < ni.min_tx_credits:
             ni.min_tx_credits = credits
-        credits = queue.credits = queue.credits - count
-        if credits < 0:
+        credits = queue.credits = queue.credits - needed
+        if credits < 0 and needed == count:
             may_go = max(count + credits, 0)
             queue.waiting.extend(msgs[may_go:])
             self._look_soon()
             if not may_go:
                 return
             msgs = msgs[:may_go]
+        if path.answers:
+            queue.answers += len(msgs)
         if waited:
             self._hand_over_late(path, msgs[0])
         elif ni.active and not self._faults.active:
@@ -128,12 +134,9 @@ class Credits:
     def _look(self) -> None:
         """End those that wait and are past their deadlines, or unlinked."""
         self._patrol = None
-        now = self._state.clock()
-        over = self._take_waiting(None, None, now)
-        for msg in over:
+        for msg in self._take_waiting(None, None, self._state.clock()):
             self._fail_over(msg)
-        for pni in [pni for pni in self._waited_for if not pni.tx_queue]:
-            del self._waited_for[pni]
+        self._waited_for = {pni: None for pni in self._waited_for if pni.tx_queue}
         if self._waited_for or any(
             queue.waiting for ni in self._state.nis.values() for queue in ni.tx_queues
         ):
@@ -170,8 +173,7 @@ class Credits:
     def _go_on(self, path: Path, msg: Msg) -> None:
         """A fault rule has kept the message for long enough."""
         if msg.md is not None and msg.md.aborted:
-            text = "the memory descriptor was unlinked before the message left"
-            self._parts.fail(msg, errno.ECANCELED, text)
+            self._fail_over(msg)
         else:
             self._hand_over(path, [msg])
 
@@ -182,9 +184,10 @@ class Credits:
             if path is None or msg.unconnected or not msg.committed:
                 continue
             msg.unconnected = True
-            path.ni.tx_credits += 1
             queue = path.queue
-            queue.credits += 1
+            queue.answers -= path.answers
+            path.ni.tx_credits += path.needs(1)
+            queue.credits += path.needs(1)
             if queue.waiting:
                 self._state.defer(self._serve_ni, queue, 1)
 
@@ -194,8 +197,9 @@ class Credits:
             path = msg.path
             if path is not None and msg.unconnected:
                 msg.unconnected = False
-                path.ni.tx_credits -= 1
-                path.queue.credits -= 1
+                path.ni.tx_credits -= path.needs(1)
+                path.queue.credits -= path.needs(1)
+                path.queue.answers += path.answers
 
     def _turn_back(self, msg: Msg) -> None:
         """The turn of msg came when its NI was gone."""
@@ -210,13 +214,16 @@ class Credits:
         ni.refs -= count
         pni.refs -= count
         pni.tx_queued_bytes -= size
+        back = count
         if path.answers:
             pni.answers -= count
             self._state.answers -= count
-        ni.tx_credits += count
-        queue.credits += count
+            queue.answers -= count
+            back = path.needs(count)
+        ni.tx_credits += back
+        queue.credits += back
         if queue.waiting:
-            self._serve_ni(queue, count)
+            self._serve_ni(queue, back)
         pni.tx_credits += count
         if pni.tx_queue:
             self._serve_peer(pni, count)
@@ -233,12 +240,19 @@ class Credits:
     def _serve_ni(self, queue: TxQueue, count: int) -> None:
         """Up to `count` messages that wait for a credit of the NI have their turn."""
         waiting = queue.waiting
-        count = min(count, queue.credits + len(waiting))  # fewer, while others had to have theirs at once
-        while waiting and count > 0:
-            count -= 1
-            msg = waiting.popleft()
-            assert msg.path is not None
-            self._hand_over_late(msg.path, msg)
+        # Fewer, while others had to have theirs at once.
+        count = max(min(count, queue.credits + len(waiting)), 0)
+        while waiting:
+            path = waiting[0].path
+            assert path is not None
+            needed = path.needs(1)
+            if needed > count:
+                return
+            count -= needed
+            path.ni.tx_credits += 1 - needed
+            queue.credits += 1 - needed
+            queue.answers += path.answers
+            self._hand_over_late(path, waiting.popleft())
 
     def _serve_peer(self, pni: PeerNi, count: int) -> None:
         """Up to `count` messages that wait for a credit of the peer NI have their turn."""
@@ -248,11 +262,6 @@ class Credits:
             msg = waiting.popleft()
             assert msg.path is not None
             self._enter_ni(msg.path, [msg], 1, True)
-
-    def _return_peer_credit(self, pni: PeerNi) -> None:
-        pni.tx_credits += 1
-        if pni.tx_queue:
-            self._serve_peer(pni, 1)
 
     # Leaving ---------------------------------------------------------------------------------------
 
@@ -275,6 +284,7 @@ class Credits:
                     queue.credits += len(out)
                     one.tx_credits += len(out)
                     on_nis += out
+                    self._state.defer(self._serve_ni, queue, 0)  # answers that need none may be first now
         on_peers: list[Msg] = []
         for peer_ni in (pni,) if pni is not None else list(self._waited_for):
             if peer_ni.tx_queue:
@@ -283,25 +293,20 @@ class Credits:
                 on_peers += out
         for msg in on_nis:
             assert msg.peer_ni is not None
-            self._return_peer_credit(msg.peer_ni)
+            msg.peer_ni.tx_credits += 1
+            self._serve_peer(msg.peer_ni, 1)
         waited = [*on_nis, *on_peers]
         for msg in waited:
-            self._let_go(msg)
+            path = msg.path
+            assert path is not None
+            msg.committed = False
+            msg.path = None  # an ACK that comes before it sets out anew must not take it for sent
+            path.ni.refs -= 1
+            path.peer_ni.refs -= 1
+            path.peer_ni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE
+            path.peer_ni.answers -= path.answers
+            self._state.answers -= path.answers
         return waited
-
-    def _let_go(self, msg: Msg) -> None:
-        """msg, which has its credits no more, holds nothing else of its path."""
-        path = msg.path
-        assert path is not None
-        ni, pni = path.ni, path.peer_ni
-        msg.committed = False
-        msg.path = None  # an ACK that comes before it sets out anew must not take it for sent
-        ni.refs -= 1
-        pni.refs -= 1
-        pni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE
-        if path.answers:
-            pni.answers -= 1
-            self._state.answers -= 1
 
     def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
         """Give an NI other CPTs, with fresh queues; what waited on it sets out anew.
@@ -325,12 +330,6 @@ def _take_out(queue: deque[Msg], ni: NI | None, pni: PeerNi | None, now: float) 
     chosen: list[Msg] = []
     for _ in range(len(queue)):
         msg = queue.popleft()
-        if (
-            (ni is None or msg.ni is ni)
-            and (pni is None or msg.peer_ni is pni)
-            and (now < 0 or Credits._is_over(msg, now))
-        ):
-            chosen.append(msg)
-        else:
-            queue.append(msg)
+        goes = (ni is None or msg.ni is ni) and (pni is None or msg.peer_ni is pni)
+        (chosen if goes and (now < 0 or Credits._is_over(msg, now)) else queue).append(msg)
     return chosen

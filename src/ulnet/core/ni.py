@@ -69,10 +69,12 @@ class LocalNet:
 class TxQueue:
     """Transmit credits of one CPT of an NI; messages without one wait here (then `credits` is negative)."""
 
-    __slots__ = ("credits", "waiting")
+    __slots__ = ("answers", "credits", "most_answers", "waiting")
 
     def __init__(self, credits: int) -> None:
         self.credits: int = credits
+        self.answers: int = 0  # ACKs and REPLYs that its driver has …
+        self.most_answers: int = credits // 2  # … of which so many hold credits
         self.waiting: deque[Msg] = deque()
 
 
@@ -149,7 +151,7 @@ class NI:
         self.priority: int = NO_PRIORITY
         self.weight: int = NO_WEIGHT
         self.tx_queues: list[TxQueue] = self._new_queues()
-        self.max_tx_credits: int = self._all_credits()
+        self.max_tx_credits: int = sum(queue.credits for queue in self.tx_queues)
         self.tx_credits: int = self.max_tx_credits
         self.min_tx_credits: int = self.max_tx_credits
         self.batches: bool = False  # set by its driver: what is sent together is written by one call
@@ -186,9 +188,6 @@ class NI:
         share = credits if count == 1 else min(max(credits // count, 8 * self.tunables.peer_credits), credits)
         return [TxQueue(share) for _ in self.cpts]
 
-    def _all_credits(self) -> int:
-        return sum(queue.credits for queue in self.tx_queues)
-
     def replace_cpts(self, cpts: tuple[int, ...]) -> None:
         """Use other CPTs, with fresh queues; no message waits in the old ones any more.
 
@@ -197,7 +196,7 @@ class NI:
         under_way = self.max_tx_credits - self.tx_credits
         self.cpts = cpts
         self.tx_queues = self._new_queues()
-        self.max_tx_credits = self._all_credits()
+        self.max_tx_credits = sum(queue.credits for queue in self.tx_queues)
         self.tx_credits = self.max_tx_credits - under_way
         self.min_tx_credits = self.tx_credits
 

@@ -120,6 +120,11 @@ class Path:
         self.event: Event | None = None  # one SEND event for all of one descriptor
         self.event_md: Md | None = None
 
+    def needs(self, count: int) -> int:
+        """The credits of its NI that so many messages more take: answers beyond half of all take none."""
+        queue = self.queue
+        return max(min(count, queue.most_answers - queue.answers), 0) if self.answers else count
+
     def header(self, template: Header) -> Header:
         """The header of messages of that template on this path."""
         if self.template is template:
@@ -159,11 +164,7 @@ class Path:
             msg.template = template
         else:
             msg = Msg(template)
-            msg.path = self
-            msg.ni = self.ni
-            msg.peer_ni = self.peer_ni
-            msg.next_nid = self.next_nid
-            msg.next_pid = self.next_pid
+            self.take(msg)
             msg.source = self.source
             msg.target = self.target
             msg.cpt = self.cpt

@@ -13,6 +13,7 @@ from ulnet.nid.nid import NET_BY_NID
 if TYPE_CHECKING:
     from ulnet.control.instance import LNet
     from ulnet.core.msg import Msg
+    from ulnet.core.ni import TxQueue
     from ulnet.core.peer import Peer, PeerNi
     from ulnet.nid import Net
 
@@ -166,7 +167,7 @@ def credits_in_use(core: LNet, in_hand: list[Msg]) -> str:
     Exactly so only while nothing is deferred and no fault rule keeps messages.
     """
     exact = not core.state.work_pending and not core.faults.active
-    holders: dict[object, int] = {}
+    holders = _spared(in_hand)
     for msg in in_hand:
         if not msg.unconnected:
             holders[msg.ni] = holders.get(msg.ni, 0) + 1
@@ -191,6 +192,21 @@ def credits_in_use(core: LNet, in_hand: list[Msg]) -> str:
         if used < mine or (exact and used != mine):
             return f"{pni.nid}: {used} credits are in use by {mine} messages"
     return ""
+
+
+def _spared(in_hand: list[Msg]) -> dict[object, int]:
+    """By NI, below 0: the answers that its driver has beyond those that may hold a credit."""
+    answers: dict[TxQueue, int] = {}
+    spared: dict[object, int] = {}
+    for msg in in_hand:
+        path = msg.path
+        if path is None or not path.answers or msg.unconnected:
+            continue
+        queue = path.queue
+        count = answers[queue] = answers.get(queue, 0) + 1
+        if count > queue.most_answers:
+            spared[msg.ni] = spared.get(msg.ni, 0) - 1
+    return spared
 
 
 # At rest ------------------------------------------------------------------------------------------------
@@ -229,6 +245,8 @@ def _nis_at_rest(core: LNet) -> str:
         credits = 0
         for queue in ni.tx_queues:
             credits += queue.credits
+            if queue.answers:
+                return f"NI {ni.nid}: {queue.answers} answers are with its driver"
         if credits != ni.max_tx_credits:
             return f"NI {ni.nid}: its queues do not have all of its {ni.max_tx_credits} credits"
     return ""

@@ -405,6 +405,38 @@ def test_ntx_bounds_what_the_driver_has() -> None:
     assert [put.status for put in puts].count(-errno.ENOMEM) == 4
 
 
+def test_peers_that_return_no_credits_hold_up_nobody_else() -> None:
+    """Answers to 32 of them had all credits of the NI, and those to 64 of them all transmits."""
+    sim = Simulation(1, thorough=True)
+    node, other = sim.node("a", "10.0.0.1@o2ib"), sim.node("b", "10.0.0.2@o2ib")
+    assert not node.configure("global: {discovery: 0}")
+    ni, state = node.core.nis[node.nid], node.o2ib.states[node.nid]
+    state.tunables.ntx = 32
+    ni.tx_queues[0].most_answers = 16
+    node.attach(PORTAL)
+    other.attach(PORTAL)
+    other.ping(node.nid)
+    sim.run(1.0)
+    foes = [Stranger(sim, f"10.0.1.{number}@o2ib") for number in range(1, 9)]
+    for foe in foes:
+        foe.answers_pings = False
+        foe.call(node, params=PARAMS)
+        for number in range(20):
+            wmd = number.to_bytes(16, "little")
+            foe.say_lnet(O2ibType.IMMEDIATE, header(foe, node, MsgType.GET, length=100, wmd=wmd), payload=b"")
+            sim.run(0.01)
+    assert len(state.in_hand) == 8 * 8
+    assert ni.tx_credits == ni.max_tx_credits - 16
+    put, own = other.put(node.nid, PORTAL, data=b"x"), node.put(other.nid, PORTAL, data=b"x")
+    sim.run(0.01)
+    assert put.ok
+    assert own.ok
+    sim.run_until_quiet()
+    assert not state.in_hand
+    assert not state.requests
+    assert ni.tx_credits == ni.max_tx_credits
+
+
 def test_checksums_are_sent_and_verified() -> None:
     sim, node, stranger = node_and_stranger()
     state = node.o2ib.states[node.nid]

@@ -253,7 +253,7 @@ class Conn:
             msg = tx.msg
             if msg is None:
                 continue
-            self.ni.in_hand.pop(tx, None)
+            self.ni.let_go(tx)
             if tx.failed:
                 msg.unsent = False
                 core.completed([msg], HealthStatus.OK, tx.failed, tx.reason)
@@ -457,7 +457,7 @@ class Conn:
         pieces = tx.mapped.pieces if tx.mapped is not None else ()
         writes = writes_to(rx.target, pieces, length, self.ni.device.pieces)
         tx.complete(O2ibType.GET_DONE, rx.cookie, length, writes)
-        self.ni.in_hand[tx] = None
+        self.ni.take(tx)
         self._queue_oob(tx)
 
     def _get_done(self, head: Head, data: bytes) -> None:
@@ -565,7 +565,7 @@ class Conn:
             if tx.rx is not None:
                 tx.rx.fail(status, failure)
             if tx.msg is not None:
-                self.ni.in_hand.pop(tx, None)
+                self.ni.let_go(tx)
                 tx.msg.unsent = not begun
                 self.ni.core.completed([tx.msg], status, failure.errno, f"{failure.reason}: it {phase.value}")
         self.receiver.close()

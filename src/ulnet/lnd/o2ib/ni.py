@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.lines import Line
+from ulnet.core.msg import ANSWERS
 from ulnet.core.notices import Notices
 from ulnet.core.status import HealthStatus, LNetError
 from ulnet.core.tunables import LndTunables
@@ -83,6 +84,7 @@ class NiState:
         self.set_tunables(float(ni.timeout))
         self.peers: dict[Nid, Peer] = {}
         self.in_hand: dict[Tx, None] = {}
+        self.requests: int = 0  # those in hand that are no answers, which the core bounds
         self.open: bool = True
         self.down: str = ""  # why nothing can be carried now
         self.failures: Failures = Failures(core, self._drain_soon)
@@ -174,7 +176,7 @@ class NiState:
     def _transmit(self, msg: Msg) -> Tx:
         """The transmit for a message (spec §4). Raises LNetError, WireError."""
         hdr, md = msg.hdr, msg.md
-        if len(self.in_hand) >= self.tunables.ntx:
+        if hdr.type not in ANSWERS and self.requests >= self.tunables.ntx:
             raise LNetError(
                 errno.ENOMEM, f"{self.ni.nid}: all of ntx={self.tunables.ntx} transmits are in use"
             )
@@ -197,8 +199,21 @@ class NiState:
             tx.become(O2ibType.PUT_REQ, put_request(lnet, tx.cookie), [])
         else:
             tx = Tx(O2ibType.IMMEDIATE, (lnet, *msg.payload), now + self.timeout, msg)
-        self.in_hand[tx] = None
+        self.take(tx)
         return tx
+
+    def take(self, tx: Tx) -> None:
+        """A transmit gets its message."""
+        assert tx.msg is not None
+        self.in_hand[tx] = None
+        self.requests += tx.msg.hdr.type not in ANSWERS
+
+    def let_go(self, tx: Tx) -> None:
+        """Its message is over, or goes another way."""
+        if tx in self.in_hand:
+            del self.in_hand[tx]
+            assert tx.msg is not None
+            self.requests -= tx.msg.hdr.type not in ANSWERS
 
     def fail_unsent(self, msg: Msg, status: HealthStatus, number: int, reason: str) -> None:
         """End a message of which nothing has left, soon."""
@@ -209,7 +224,7 @@ class NiState:
         """End transmits of which nothing has left, now."""
         for tx in txs:
             tx.release()
-            del self.in_hand[tx]
+            self.let_go(tx)
             assert tx.msg is not None
             tx.msg.unsent = True
             self.core.completed([tx.msg], status, *failure)
@@ -218,7 +233,7 @@ class NiState:
         """Transmits of which nothing has left may go another way."""
         for tx in txs:
             tx.release()
-            del self.in_hand[tx]
+            self.let_go(tx)
             assert tx.msg is not None
             self.core.take_back(tx.msg)
 
