@@ -85,9 +85,7 @@ TUNABLES: Final = {
     "concurrent_sends": _of_o2ib(
         "o2ib: messages posted on a connection and not completed (peer_credits)", None, zero=True
     ),
-    "map_on_demand": _of_o2ib(
-        "o2ib: of kernel nodes; memory is registered as a whole", 1, most=256, flag=True
-    ),
+    "map_on_demand": _of_o2ib("o2ib: of kernel nodes; without effect", 1, most=256, flag=True),
     "fmr_pool_size": _of_o2ib("o2ib: of kernel nodes; without effect", 512),
     "fmr_flush_trigger": _of_o2ib("o2ib: of kernel nodes; without effect", 384),
     "fmr_cache": _of_o2ib("o2ib: of kernel nodes; without effect", 1),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ulnet.lnd.o2ib.conn import Conn
 from ulnet.lnd.o2ib.state import ConnState
-from ulnet.sim.verbs import SimPair
+from ulnet.sim.verbs import SimDevice, SimPair
 
 if TYPE_CHECKING:
     from ulnet.lnd.o2ib import NiState, O2ibLnd
@@ -26,6 +26,11 @@ def rdma_at_rest(driver: O2ibLnd) -> str:
 def _of_ni(state: NiState) -> str:
     if state.in_hand or state.registrations.count:
         return f"{len(state.in_hand)} transmits in hand, memory of {state.registrations.count} registered"
+    device = state.device
+    assert isinstance(device, SimDevice)
+    keys = [region.key for region in device.regions.values() if region.remote]
+    if keys:
+        return f"keys {keys} are left, by which peers may write"
     for peer in state.peers.values():
         if peer.queue:
             return f"{len(peer.queue)} transmits wait for a connection with {peer.nid}"

@@ -206,8 +206,6 @@ def test_writes_outside_of_what_was_offered(behind: int, length: int) -> None:
     inbox = node.inboxes[0]
     assert inbox.md is not None
     whole = inbox.md.length
-    if behind >= 0 and behind + length <= whole:  # the descriptor's memory is registered as a whole
-        behind += whole
     stranger.pair.post([write(stranger, b"!" * length, ack.target.key, address + behind)])
     ends(sim, node, stranger)
     assert bytes(inbox.md.fragments[0]) == b"x" + bytes(whole - 1) or not any(inbox.md.fragments[0])

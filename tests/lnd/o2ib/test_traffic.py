@@ -347,16 +347,21 @@ def test_an_ni_talks_to_itself() -> None:
         assert ping.ok
 
 
-def test_memory_of_lasting_descriptors_is_registered_once_and_released_with_them() -> None:
+def test_memory_that_is_sent_from_again_is_registered_once_and_released_with_its_descriptor() -> None:
     sim = Simulation(3, thorough=True)
     a, b = sim.node("a", "10.0.0.1@o2ib"), sim.node("b", "10.0.0.2@o2ib")
     inbox = b.attach(PORTAL)
     device = next(iter(b.host.devices))
     for _ in range(5):
+        a.get(b.nid, PORTAL, size=BIG)
+        sim.run_until_quiet()
+        assert [region.remote for region in device.regions.values()] == [False]
+    assert device._keys == 1
+    for _ in range(5):  # what peers write there is registered for each of them
         a.put(b.nid, PORTAL, data=bytes(BIG))
         sim.run_until_quiet()
         assert len(device.regions) == 1
-    assert device._keys == 1
+    assert device._keys == 6
     assert inbox.md is not None
     b.loop.enter(b.core.memory.md_unlink, inbox.md)
     assert not device.regions

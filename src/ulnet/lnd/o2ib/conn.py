@@ -380,6 +380,7 @@ class Conn:
             raise WireError(f"PUT_DONE for {cookie:#x}, which no payload has that is awaited")
         rx, mapped = tx.rx, tx.mapped
         assert rx is not None and mapped is not None
+        mapped.release()  # before anybody reads it, also where PUT_ACK is not completed
         tx.waiting = False
         if tx.over:
             self._finish([tx])
@@ -449,7 +450,7 @@ class Conn:
                 raise LNetError(errno.EMSGSIZE, f"{self.peer.nid} has {rx.target.length} bytes for {length}")
             offset = msg.event.offset if msg.event is not None else 0
             if length:
-                tx.mapped = self.ni.registrations.map(msg.payload, msg.md, offset, False)
+                tx.mapped = self.ni.registrations.map_source(msg.payload, msg.md, offset)
         except LNetError as failed:
             self.get_nak(rx, -failed.errno)
             self.ni.fail_unsent(msg, HealthStatus.LOCAL_ERROR, failed.errno, failed.text)
@@ -467,6 +468,8 @@ class Conn:
         if status > tx.msg.hdr.length:
             self.awaits(tx)
             raise WireError(f"GET_DONE with {status} bytes for {tx.msg.hdr.length}")
+        assert tx.mapped is not None
+        tx.mapped.release()
         tx.reply = status
         if status < 0:
             tx.failed, tx.reason = -status, f"{self.peer.nid} has no memory for that GET"

@@ -1,4 +1,4 @@
-"""Registered memory: what peers write to, and what is written to them; kept while its descriptor lives."""
+"""Registered memory: what a peer writes to, for one transfer alone, and what is written to peers."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Mapped:
             at += take
 
     def release(self) -> None:
-        """The transfer is over."""
+        """The transfer is over: no peer writes there any more."""
         release, self._release = self._release, _nothing
         release()
 
 
 class _Kept:
-    """The registration of a descriptor's memory."""
+    """The registration of a descriptor's memory, to send from."""
 
     __slots__ = ("region", "stale", "users")
 
@@ -68,28 +68,34 @@ class _Kept:
 
 
 class Registrations:
-    """Of one device. Memory of a descriptor that serves more than one operation stays registered with it."""
+    """Of one device. Memory of a descriptor that is sent from more than once stays registered with it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._kept: dict[tuple[Md, bool], _Kept] = {}
+        self._kept: dict[Md, _Kept] = {}
         self.count: int = 0  # transfers that are under way
 
-    def map(self, views: list[memoryview], md: Md | None, offset: int, remote: bool) -> Mapped:
-        """Register memory, `offset` bytes behind the beginning of that of md. Raises LNetError(ENOMEM).
+    def map_sink(self, views: list[memoryview]) -> Mapped:
+        """Register memory for one transfer that a peer writes there. Raises LNetError(ENOMEM).
 
-        A peer gets one key for all it may write (`remote`): memory in several pieces has a copy.
+        The key is for these bytes, and void after `release`: devices do not ask which peer uses it. A peer
+        gets one for all it may write: memory in several pieces has a copy.
         """
         if len(views) == 1:
-            if md is not None and len(md.fragments) == 1 and (md.me is not None or md.threshold != 0):
-                return self._of(md, offset, views[0].nbytes, remote)
-            return self._register([views[0]], remote)
-        if remote:
-            bounce = bytearray(sum(view.nbytes for view in views))
-            return self._register([memoryview(bounce)], remote).stands_for(views, bounce)
+            return self._register(views, True)
+        bounce = bytearray(sum(view.nbytes for view in views))
+        return self._register([memoryview(bounce)], True).stands_for(views, bounce)
+
+    def map_source(self, views: list[memoryview], md: Md | None, offset: int) -> Mapped:
+        """Register memory to send from, `offset` bytes behind the beginning of that of md.
+
+        Raises LNetError(ENOMEM).
+        """
+        if md is not None and len(views) == len(md.fragments) == 1 and (md.me is not None or md.threshold):
+            return self._of(md, offset, views[0].nbytes)
         if len(views) > MOST_PIECES:
             views = [memoryview(b"".join(views))]
-        return self._register(views, remote)
+        return self._register(views, False)
 
     def _register(self, views: list[memoryview], remote: bool) -> Mapped:
         regions: list[Region] = []
@@ -110,10 +116,10 @@ class Registrations:
         pieces = [Piece(region, 0, view.nbytes) for region, view in zip(regions, views, strict=True)]
         return Mapped(pieces, release)
 
-    def _of(self, md: Md, offset: int, length: int, remote: bool) -> Mapped:
-        kept = self._kept.get((md, remote))
+    def _of(self, md: Md, offset: int, length: int) -> Mapped:
+        kept = self._kept.get(md)
         if kept is None:
-            kept = self._kept[md, remote] = _Kept(self._device.register(md.fragments[0], remote))
+            kept = self._kept[md] = _Kept(self._device.register(md.fragments[0], False))
             md.keep(self._forget)
         kept.users += 1
         self.count += 1
@@ -128,16 +134,15 @@ class Registrations:
 
     def _forget(self, md: Md) -> None:
         """md is gone, or has other memory."""
-        for remote in (False, True):
-            kept = self._kept.pop((md, remote), None)
-            if kept is not None:
-                kept.stale = True
-                if not kept.users:
-                    kept.region.release()
+        kept = self._kept.pop(md, None)
+        if kept is not None:
+            kept.stale = True
+            if not kept.users:
+                kept.region.release()
 
     def close(self) -> None:
         """Release all that is kept; nothing is under way."""
-        for md, _ in list(self._kept):
+        for md in list(self._kept):
             md.let_go(self._forget)
             self._forget(md)
 

@@ -188,13 +188,13 @@ class NiState:
         lnet = raw[:_WMD_AT] + msg.wmd + raw[_WMD_AT + _WMD_SIZE :]
         if hdr.type == _GET and hdr.length > _ROOM and hdr.dest_nid == msg.next_nid and md is not None:
             tx = Tx(O2ibType.GET_REQ, (), now + self.timeout, msg)
-            tx.mapped = self.registrations.map(md.slices(0, hdr.length), md, 0, True)
+            tx.mapped = self.registrations.map_sink(md.slices(0, hdr.length))
             tx.cookie = self.cookie()
             tx.become(O2ibType.GET_REQ, get_request(lnet, tx.cookie, tx.mapped.target), [])
         elif hdr.payload_length > _ROOM:
             tx = Tx(O2ibType.PUT_REQ, (), now + self.timeout / 2, msg)
             offset = msg.event.offset if msg.event is not None else 0
-            tx.mapped = self.registrations.map(msg.payload, md, offset, False)
+            tx.mapped = self.registrations.map_source(msg.payload, md, offset)
             tx.cookie = self.cookie()
             tx.become(O2ibType.PUT_REQ, put_request(lnet, tx.cookie), [])
         else:

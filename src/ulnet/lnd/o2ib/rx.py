@@ -61,13 +61,12 @@ class ImmediateRx:
 class PutRx:
     """The payload of a PUT_REQ: the peer writes it once it knows where, and says so."""
 
-    __slots__ = ("_conn", "_cookie", "_incoming", "mapped")
+    __slots__ = ("_conn", "_cookie", "_incoming")
 
     def __init__(self, conn: Conn, cookie: int) -> None:
         self._conn = conn
         self._cookie = cookie  # of the peer's transmit
         self._incoming: Incoming | None = None
-        self.mapped: Mapped | None = None
 
     def take(self, incoming: Incoming | None, buffers: list[memoryview], mlen: int, rlen: int) -> None:
         """Tell the peer where the payload goes, or that nobody wants it."""
@@ -80,7 +79,7 @@ class PutRx:
             return
         assert incoming is not None
         try:
-            mapped = conn.ni.registrations.map(buffers, incoming.md, incoming.offset, True)
+            mapped = conn.ni.registrations.map_sink(buffers)
         except LNetError as failed:
             conn.put_nak(self._cookie, -failed.errno)
             conn.receiver.end(incoming, HealthStatus.LOCAL_ERROR, failed.errno, failed.text)
