@@ -14,6 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ulnet.observe.clients import who_gives_way
 from ulnet.observe.exposition import Exposition
 from ulnet.observe.families import Families
 from ulnet.observe.source import Source
@@ -77,7 +78,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, *words: Any, **more: Any) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
         self._lock = threading.Lock()
-        self._clients: dict[str, dict[socket.socket, None]] = {}  # by address, the oldest first
+        self._clients: dict[socket.socket, str] = {}  # with their addresses, the oldest first
         super().__init__(*words, **more)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -87,21 +88,21 @@ class _Server(ThreadingMixIn, WSGIServer):
                 self.shutdown_request(request)
                 return
         with self._lock:
-            self._clients.setdefault(client_address[0], {})[request] = None
+            self._clients[request] = client_address[0]
         request.settimeout(_IDLE_CLIENT)
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # the system has no thread for it
-            self._left(request, client_address)
+            self._left(request)
             raise
 
     def _hang_up_on_one(self) -> None:
         """Its thread, which waits for it to read or write, ends."""
         with self._lock:
-            most = max(self._clients.values(), key=len, default={})
-            oldest = next(iter(most), None)
+            oldest = who_gives_way((address, client) for client, address in self._clients.items())
             if oldest is not None:
-                most[oldest] = most.pop(oldest)  # where it does not leave in time, another one is next
+                # Where it does not leave in time, another one is next.
+                self._clients[oldest] = self._clients.pop(oldest)
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)
 
@@ -109,14 +110,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._left(request, client_address)
+            self._left(request)
 
-    def _left(self, request: socket.socket, client_address: Any) -> None:
+    def _left(self, request: socket.socket) -> None:
         with self._lock:
-            own = self._clients[client_address[0]]
-            del own[request]
-            if not own:
-                del self._clients[client_address[0]]
+            del self._clients[request]
         self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
