@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -44,6 +45,7 @@ class NodeCollector(Collector):
         self._lock = threading.Lock()
         self._last: list[Metric] = []
         self._read_at = -1.0
+        self._enough = 0.0  # seconds: for who waits no longer the last reading is as good as another
 
     def collect(self) -> Iterator[Metric]:
         """As a registry of prometheus_client asks."""
@@ -55,12 +57,14 @@ class NodeCollector(Collector):
         if not self._lock.acquire(timeout=timeout):
             return self._last
         try:
-            if self._read_at < asked:  # else somebody else read while this one waited
-                left = max(asked + timeout - self._clock(), 0.01)
+            left = max(asked + timeout - self._clock(), 0.01)
+            # Else somebody else read while this one waited, and had as long for it, or missed nothing.
+            if self._read_at < asked or self._enough < left:
                 began = self._clock()
                 snapshot = self._source.read(left)
                 self._last = list(self._families.of(snapshot, began))
                 self._read_at = began
+                self._enough = left if snapshot.missing else math.inf
             return self._last
         finally:
             self._lock.release()
