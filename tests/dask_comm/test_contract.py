@@ -433,6 +433,89 @@ async def test_bulk_beyond_all_memory_is_refused(
     )
 
 
+async def test_what_comes_is_counted_for_all_comms(
+    make_ends: Callable[..., Awaitable[Ends]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, frames that came with their sizes were not, also those behind a message that never came."""
+    ends, other = await make_ends(), await make_ends()
+    endpoint = ends.theirs.endpoint
+    assert other.theirs.endpoint is endpoint
+    await until(lambda: not endpoint.taken)
+
+    async def send(comm: UlnetComm, number: int) -> None:
+        head = HEAD.pack(comm.theirs, number, 2, 10_000)
+        await comm.partner.call(
+            "message", head + b"".join(n.to_bytes(8, "little") for n in (10_000, 0)) + bytes(10_000)
+        )
+
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 25_000)
+    await send(ends.ours, 2)
+    await send(other.ours, 2)
+    for comm in (ends.ours, other.ours):
+        with pytest.raises(RpcError, match="bytes are announced") as told:
+            await send(comm, 3)
+        assert told.value.errno == errno.ENOMEM
+    assert endpoint.taken == 2 * (10_016 + 2 * comm_module.FRAME)
+    ends.ours.abort()
+    await until(lambda: endpoint.taken < 11_000)
+    monkeypatch.undo()
+    await other.ours.write("first")
+    assert await other.read() == "first"
+    await until(lambda: endpoint.taken == 10_016 + 2 * comm_module.FRAME)  # it waits to be read
+    other.ours.abort()
+    await until(lambda: not endpoint.taken)
+
+
+async def test_what_was_read_is_not_counted(ends: Ends) -> None:
+    for size in (10, 10_000, 100_000, 5 << 20):
+        await ends.ours.write([to_serialize(np.zeros(size, "u1")) for _ in range(3)])
+        await ends.read()
+        assert not ends.theirs.endpoint.taken
+
+
+async def test_bulk_that_breaks_off_is_not_counted(ends: Ends) -> None:
+    """Whether its comm was closed before or after."""
+    endpoint = ends.theirs.endpoint
+    writing = asyncio.create_task(ends.ours.write({"x": to_serialize(np.zeros(200 << 20, "u1"))}))
+    await until(lambda: endpoint.taken > 0)
+    ends.ours.abort()
+    with pytest.raises(CommClosedError):
+        await writing
+    await until(lambda: not endpoint.taken)
+
+
+async def test_more_frames_than_a_message_may_have_are_refused(ends: Ends) -> None:
+    """Before: eight million empty ones held the loop for 16 s, and took 2 GB."""
+    most = comm_module.MOST_FRAMES
+    head = HEAD.pack(ends.ours.theirs, 1, most + 1, 1) + bytes(8 * (most + 1))
+    await refused(ends, "joined", PART.pack(ends.ours.theirs, 1, 0, 0), f"{most + 1} frames", head)
+    sizes = HEAD.pack(ends.ours.theirs, 1, 2000, 1) + bytes(8 * 2000)
+    await refused(ends, "message", sizes, "16000 bytes in one call")
+
+
+async def test_a_message_is_announced_once(ends: Ends) -> None:
+    head = HEAD.pack(ends.ours.theirs, 2, 1, 1) + bytes(8)
+    await ends.ours.partner.call("message", head)
+    with pytest.raises(RpcError, match="announced already"):
+        await ends.ours.partner.call("message", head)
+
+
+@pytest.mark.parametrize("size", [1, 3000])
+async def test_of_more_frames_than_a_message_may_have_dask_makes_several(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(comm_module, "MOST_FRAMES", 100)
+    monkeypatch.setattr(comm_module, "KEPT", 50_000)  # sections do not wait for each other to be read
+    values = [np.full(size, number % 251, "u1") for number in range(1234)]
+    for _ in range(2):
+        await ends.ours.write([to_serialize(value) for value in values])
+        await ends.ours.write("between")
+        read = await ends.read()
+        assert len(read) == len(values)
+        assert all(np.array_equal(*pair) for pair in zip(read, values, strict=True))
+        assert await ends.read() == "between"
+
+
 @pytest.mark.parametrize(("number", "index"), [(0, 0), (5000, 0), (1 << 63, 0), (1, 1536)])
 async def test_frames_that_nobody_expects_are_refused(ends: Ends, number: int, index: int) -> None:
     """Else they would be kept without end."""

@@ -6,12 +6,13 @@ import asyncio
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from email.message import Message
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ import uvicorn
 from observe.test_top import FAR, A, B, Scripted, peer, rail, shown
 from support.daemon import PATIENCE, Daemon, environment
 from support.ports import free_port
+from ulnet.observe import connection as connection_module
+from ulnet.observe.connection import Connection
 from ulnet.observe.dash import Dash, Guard
 from ulnet.observe.fabric import picture
 from ulnet.observe.live import Live
@@ -42,7 +45,9 @@ def serve(
     dash = Dash(nodes, every)
     app = Guard(dash.app, hosts=hosts, token=token)
     port = free_port()
-    config = uvicorn.Config(app, "127.0.0.1", port, log_level="warning", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app, "127.0.0.1", port, http=Connection, log_level="warning", timeout_graceful_shutdown=5
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -262,6 +267,50 @@ def test_other_hosts_need_a_token_which_is_printed() -> None:
     finally:
         dash.send_signal(signal.SIGTERM)
         dash.communicate(timeout=PATIENCE)
+
+
+def test_half_requests_keep_nobody_out(tmp_path: Path) -> None:
+    """Before: with as many as the process may have files nobody got in, and accept() filled the log."""
+    words = ["dash", "--socket", str(tmp_path / "none"), "--listen", "127.0.0.1:0", "--every", "0.1"]
+    limit = ["prlimit", "--nofile=512:512"]
+    dash = subprocess.Popen(
+        [*limit, *ULNET, *words], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert dash.stdout is not None
+        port = int(dash.stdout.readline().rsplit(":", 1)[1].rstrip("/\n"))
+        with closing(Page(port)) as page, ExitStack() as stack:
+            page.next()
+            for _ in range(600):
+                half = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+                with suppress(OSError):  # it may have given way already
+                    half.send(b"GET / HTTP/1.1\r\nHost: loc")
+            assert get(port, "/").status == 200
+            page.next()  # whoever asks for something stays
+    finally:
+        dash.terminate()
+        said = dash.communicate()[1]
+    assert said == ""
+
+
+def test_the_next_request_of_a_connection_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "_SLOW", 0.2)
+    with (
+        serve([("one", Scripted())]) as port,
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as client,
+        client.makefile("rb") as answers,
+    ):
+        for _ in range(2):
+            client.sendall(b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            length = 0
+            while (line := answers.readline().lower()) != b"\r\n":
+                assert line
+                if line.startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            answers.read(length)
+        client.sendall(b"GET /")
+        with suppress(ConnectionResetError):
+            assert answers.read(1) == b""
 
 
 def test_a_document_that_cannot_be_drawn_ends_nothing(

@@ -187,6 +187,48 @@ def test_what_is_read_once_serves_all_who_wait() -> None:
     assert len(source.asked) <= 2  # those who came before the reading began; the others may share the second
 
 
+def test_a_reading_that_another_cut_short_is_not_taken() -> None:
+    """Before, one who asks with little patience, again and again, spoiled what others got."""
+    source = Slow()
+    now = 0.0
+    collector = NodeCollector(source, clock=lambda: now)
+    got: list[float] = []
+
+    def ask() -> None:
+        got.append(next(family.samples[0].value for family in collector.within(PATIENCE)))
+
+    patient = threading.Thread(target=ask)
+
+    def read(timeout: float) -> Snapshot:
+        nonlocal now
+        source.asked.append(timeout)
+        if timeout > 1:
+            return Snapshot("slow", {"net": {}})
+        patient.start()  # it asks before the reading begins, as its clock tells
+        wait(lambda: waits.is_set(), lambda: "nobody waits")
+        now = 2.0
+        return Snapshot("slow", {}, {"net": "late"})
+
+    waits = threading.Event()
+    lock = collector._lock
+
+    class Lock:
+        def acquire(self, timeout: float) -> bool:
+            if timeout > 1:
+                waits.set()
+            return lock.acquire(timeout=timeout)
+
+        def release(self) -> None:
+            lock.release()
+
+    collector._lock = Lock()  # type: ignore[assignment]
+    source.read = read  # type: ignore[method-assign]
+    collector.within(0.1)
+    patient.join(PATIENCE)
+    assert got == [1.0]
+    assert len(source.asked) == 2
+
+
 def test_who_waits_no_longer_gets_what_was_read_last() -> None:
     source = Slow()
     collector = NodeCollector(source)

@@ -46,6 +46,7 @@ def main(argv: list[str]) -> int:
         with ended_by_ctrl_c():
             import uvicorn
 
+            from ulnet.observe.connection import AT_ONCE, Connection, allow_files
             from ulnet.observe.dash import Dash, Guard
     except ImportError:
         print(f"ulnet dash: starlette or uvicorn is missing: {how_to_add('watch')}", file=sys.stderr)
@@ -75,8 +76,15 @@ def main(argv: list[str]) -> int:
         print(f"dashboard: http://{shown}:{listening.getsockname()[1]}/{query}", flush=True)
         dash = Dash(nodes, options.every)
         app = Guard(dash.app, hosts=hosts, token=token)
+        allow_files()
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=3
+            app,
+            http=Connection,
+            backlog=AT_ONCE,
+            log_level="error",  # requests that are none are warnings: anybody could fill the log
+            access_log=False,
+            lifespan="on",
+            timeout_graceful_shutdown=3,
         )
         server = uvicorn.Server(config)
         server.capture_signals = lambda: _until_a_signal(server, dash.end)  # type: ignore[method-assign]

@@ -15,7 +15,9 @@ EAGER: Final = 8 * EAGER_PIECE  # bytes at the beginning of a frame that are sen
 
 
 class Assembly:
-    """A message that is arriving; `fetched` bytes of its frames came, or come, outside its first call.
+    """A message that is arriving, or a section of one that has `more`.
+
+    `counted` bytes of memory it takes; `fetched` bytes of its frames came, or come, outside its first call.
 
     The beginning of one frame may be sent eagerly, which is without being asked for: its pieces come before
     or after the call that announces the frame.
@@ -29,13 +31,17 @@ class Assembly:
         "_memory",
         "_pulled",
         "_seen",
+        "counted",
         "fetched",
         "frames",
+        "more",
         "sizes",
     )
 
     def __init__(self) -> None:
+        self.counted: int = 0
         self.fetched: int = 0
+        self.more: bool = False
         self.sizes: tuple[int, ...] | None = None  # of its frames, once they are known
         self.frames: dict[int, memoryview] = {}
         self._early: dict[int, memoryview] = {}  # pieces that came before their frame has memory, by offset

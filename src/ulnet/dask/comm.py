@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from ulnet.dask.endpoint import Endpoint
     from ulnet.dask.partner import Partner
 
-__all__ = ["HEAD", "PART", "UlnetComm"]
+__all__ = ["HEAD", "MORE", "MOST_FRAMES", "PART", "UlnetComm"]
 
-# The receiver's number of the comm, the number of the message, its frames; those of so many bytes follow.
+# The receiver's number of the comm, the number of the message, its frames (and MORE where the next message
+# goes on with frames of the same message of Dask); those of so many bytes follow.
 HEAD: Final = struct.Struct("<QQII")
 # Comm, message, which frame; how many bytes of it are sent eagerly, or where in it some of them belong.
 PART: Final = struct.Struct("<QQII")
@@ -38,6 +39,9 @@ JOINED: Final = 32 << 20  # bytes at most that are copied into one piece of memo
 UNDER_WAY: Final = 64  # messages that the other side has not confirmed
 KEPT: Final = 256 << 20  # bytes that may wait to be read; what follows stays with its sender
 AHEAD: Final = 4096  # messages that may begin to arrive before the one that is read next is whole
+MOST_FRAMES: Final = 65536  # in a message: its sizes are looked at in one turn of the loop
+MORE: Final = 1 << 31
+FRAME: Final = 200  # bytes that a frame takes beside its own
 _PARTS: Final = SMALL // 8  # frames of a message that come by themselves: its sizes are one small message
 _END: Final = 0xFFFFFFFF  # frames of the message that ends a comm
 _ABORT: Final = (1 << 64) - 1  # the number of one that ends it at once
@@ -65,9 +69,13 @@ class UlnetComm(Comm):
         self._arriving: dict[int, Assembly] = {}
         self._ends_at = -1
         self._next = 0  # the number of the message that is to be read next
-        self._whole: deque[list[memoryview] | None] = deque()  # None: the end
-        self._kept = 0  # bytes
-        self._coming = 0  # bytes that were announced, of messages that are not whole
+        self._begun: list[memoryview] = []  # frames of whole sections, of a message that has more
+        self._begun_bytes = 0
+        self._whole: deque[tuple[list[memoryview] | None, int]] = (
+            deque()
+        )  # with the bytes of each; None: the end
+        self._kept = 0  # bytes of those
+        self._taken = 0  # bytes of all that is here, as its endpoint counts them
         self._news: asyncio.Future[None] | None = None  # somebody waits to read
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
@@ -110,12 +118,13 @@ class UlnetComm(Comm):
                 await self._news
             finally:
                 self._news = None
-        frames = self._whole.popleft()
+        frames, size = self._whole.popleft()
         if frames is None:
             self._why = ""  # whatever came behind the end
             self._close("closed by the other side")
             raise CommClosedError(f"{self!r}: {self._why}")
-        self._kept -= sum(frame.nbytes for frame in frames)
+        self._kept -= size
+        self._take(-size)
         if self._kept < KEPT:
             self._room.set()
         try:
@@ -141,16 +150,17 @@ class UlnetComm(Comm):
             frame_split_size=self.max_shard_size,
         )
         self._check_open()
-        total: int = sum(map(nbytes, frames))
-        number, self._sent = self._sent, self._sent + 1
-        large = self._send(number, [ensure_memoryview(frame) for frame in frames], total)
+        large = []
+        for at in range(0, len(frames), MOST_FRAMES):
+            section = [ensure_memoryview(frame) for frame in frames[at : at + MOST_FRAMES]]
+            large += self._send(section, more=at + MOST_FRAMES < len(frames))
         if large:
             await asyncio.wait(large)
         while len(self._calls) > UNDER_WAY and not self._why:
             await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
         if large or self._why:
             self._check_open()
-        return total
+        return sum(map(nbytes, frames))
 
     async def close(self) -> None:
         """Close it once what was written is there."""
@@ -171,20 +181,22 @@ class UlnetComm(Comm):
 
     # Out -------------------------------------------------------------------------------------------
 
-    def _send(self, number: int, frames: list[memoryview], total: int) -> list[asyncio.Task[Any]]:
-        """Begin the calls of a message; what comes back is to be waited for."""
+    def _send(self, frames: list[memoryview], more: bool) -> list[asyncio.Task[Any]]:
+        """Begin the calls of the next message; what comes back is to be waited for."""
+        number, self._sent = self._sent, self._sent + 1
         sizes = [frame.nbytes for frame in frames]
+        total, count = sum(sizes), len(sizes) | (MORE if more else 0)
         of_sizes = struct.pack(f"<{len(sizes)}Q", *sizes)
         small = total + len(of_sizes) <= SMALL
         limit = SMALL if small else TINY
         within = [frame for frame in frames if frame.nbytes <= limit]
         large = [(index, frame) for index, frame in enumerate(frames) if frame.nbytes > limit]
-        head = b"".join((HEAD.pack(self.theirs, number, len(sizes), limit), of_sizes, *within))
+        head = b"".join((HEAD.pack(self.theirs, number, count, limit), of_sizes, *within))
         if small:
             self._begin("message", head)
             return []
         if len(head) > SMALL or (total < JOINED and total < len(large) * SHORT):
-            whole = b"".join((HEAD.pack(self.theirs, number, len(sizes), JOINED), of_sizes, *frames))
+            whole = b"".join((HEAD.pack(self.theirs, number, count, JOINED), of_sizes, *frames))
             return [self._begin("joined", PART.pack(self.theirs, number, 0, 0), whole)]
         # The other side asks for bulk, and its question takes as long as what is queued before it. Where no
         # bulk is under way yet, the beginning of the first frame is sent eagerly meanwhile, before all else.
@@ -239,6 +251,13 @@ class UlnetComm(Comm):
 
     async def message(self, number: int, count: int, limit: int, data: memoryview) -> None:
         """The sizes of a message's frames, and those of at most `limit` bytes. Raises RpcError."""
+        if data.nbytes > SMALL:
+            raise RpcError(errno.EBADMSG, f"{data.nbytes} bytes in one call: lend what is more than {SMALL}")
+        if count != _END:
+            await self._have_room(data.nbytes)
+        self._announced(number, count, limit, data)
+
+    def _announced(self, number: int, count: int, limit: int, data: memoryview) -> None:
         if count == _END:
             if number == _ABORT:
                 self.break_off("aborted by the other side")
@@ -247,13 +266,18 @@ class UlnetComm(Comm):
             self._ends_at = number
             self._advance()
             return
+        count, more = count & ~MORE, bool(count & MORE)
+        if count > MOST_FRAMES:
+            raise RpcError(errno.EBADMSG, f"{count} frames in one message: it may have {MOST_FRAMES}")
         if 8 * count > data.nbytes:
             raise RpcError(errno.EBADMSG, f"{data.nbytes} bytes are too few for the sizes of {count} frames")
-        await self._have_room()
         assembly = self._assembly(number)
+        if assembly.sizes is not None:
+            raise RpcError(errno.EBADMSG, f"message {number} was announced already")
         at = 8 * count
         sizes = struct.unpack_from(f"<{count}Q", data)
         self._must_fit(sum(sizes) - assembly.fetched)
+        self._must_fit(data.nbytes + FRAME * count)
         within = {}
         for index, size in enumerate(sizes):
             if size <= limit:
@@ -264,7 +288,8 @@ class UlnetComm(Comm):
                 errno.EBADMSG, f"{data.nbytes} bytes are too few for the frames: {at} are announced"
             )
         assembly.frames.update(within)
-        assembly.sizes = sizes
+        assembly.sizes, assembly.more = sizes, more
+        self._take(data.nbytes + FRAME * count, assembly)
         self._advance()
 
     async def part(self, number: int, index: int, eager: int, call: Call) -> None:
@@ -283,7 +308,7 @@ class UlnetComm(Comm):
             )
         due = size - (assembly.early if eager else 0)  # what came early is counted
         self._must_fit(due)
-        self._coming += due
+        self.endpoint.taken += due
         assembly.fetched += due
         frame: memoryview = host_array(size)
         try:
@@ -292,21 +317,25 @@ class UlnetComm(Comm):
             if eager < size:
                 await self.partner.queue.fetch(call, frame[eager:])
         except BaseException:
-            self._coming -= due
             assembly.fetched -= due
             raise
+        finally:
+            self.endpoint.taken -= due
+        if self._arriving.get(number) is not assembly:
+            return  # the comm was closed meanwhile
+        self._take(due, assembly)
         assembly.pulled(index, frame)
         self._advance()
 
     async def eager(self, number: int, offset: int, data: memoryview) -> None:
         """A piece of a large frame that was sent eagerly. Raises RpcError."""
-        await self._have_room()
+        await self._have_room(data.nbytes)
         assembly, early = self._assembly(number), 0
         if not assembly.announced:
             early = data.nbytes  # nothing else has counted it
             self._must_fit(early)
         assembly.add_eager(offset, data)
-        self._coming += early
+        self._take(early, assembly)
         assembly.fetched += early
         self._advance()
 
@@ -315,18 +344,20 @@ class UlnetComm(Comm):
         await self._have_room()
         size = call.bulk_size
         self._must_fit(size)
-        self._coming += size
+        self.endpoint.taken += size
         data: memoryview = host_array(size)
         try:
             await self.partner.queue.fetch(call, data)
         finally:
-            self._coming -= size
+            self.endpoint.taken -= size
         if data.nbytes < HEAD.size:
             raise RpcError(errno.EBADMSG, f"{data.nbytes} bytes are too few for a message")
         _, _, count, limit = HEAD.unpack_from(data)
-        await self.message(number, count, limit, data[HEAD.size :])
+        self._announced(number, count, limit, data[HEAD.size :])
 
     def _assembly(self, number: int) -> Assembly:
+        if not self._is_known:
+            raise RpcError(errno.ENOTCONN, "this comm is closed")
         assembly = self._arriving.get(number)
         if assembly is None:
             if not self._next <= number < self._next + AHEAD:
@@ -336,28 +367,47 @@ class UlnetComm(Comm):
 
     def _must_fit(self, size: int) -> None:
         """Before memory is taken: what is announced can be true. Raises RpcError."""
-        if self._coming + size > MEMORY_LIMIT:
+        if self.endpoint.taken + size > MEMORY_LIMIT:
             text = f"{size} bytes are announced, and this process may have {MEMORY_LIMIT}: send less at once"
             raise RpcError(errno.ENOMEM, text)
 
-    async def _have_room(self) -> None:
-        """Wait while too much that is whole is not read."""
-        while self._kept >= KEPT and not self._why:
-            self._room.clear()
-            await self._room.wait()
+    @property
+    def _is_known(self) -> bool:
+        return self.endpoint.comms.get(self.number) is self
+
+    def _take(self, size: int, assembly: Assembly | None = None) -> None:
+        """Count so many bytes, of that message, until it is read or the comm is closed."""
+        if assembly is not None:
+            assembly.counted += size
+        if self._is_known:
+            self._taken += size
+            self.endpoint.taken += size
+
+    async def _have_room(self, held: int = 0) -> None:
+        """Wait while too much that is whole is not read; so many bytes wait, too. Raises RpcError."""
+        self._must_fit(held)
+        self.endpoint.taken += held
+        try:
+            while self._kept >= KEPT and not self._why:
+                self._room.clear()
+                await self._room.wait()
+        finally:
+            self.endpoint.taken -= held
 
     def _advance(self) -> None:
         """Pass on what is whole, in order."""
         arriving = self._arriving
         while (assembly := arriving.get(self._next)) is not None and assembly.whole:
             del arriving[self._next]
-            self._coming -= assembly.fetched
             if self._next == self._ends_at:
-                self._whole.append(None)
+                self._whole.append((None, 0))
             else:
-                frames = [assembly.frames[index] for index in range(len(assembly.frames))]
-                self._kept += sum(frame.nbytes for frame in frames)
-                self._whole.append(frames)
+                self._begun += [assembly.frames[index] for index in range(len(assembly.frames))]
+                self._begun_bytes += assembly.counted
+                if not assembly.more:
+                    self._whole.append((self._begun, self._begun_bytes))
+                    self._kept += self._begun_bytes
+                    self._begun, self._begun_bytes = [], 0
             self._next += 1
             self._wake()
 
@@ -370,6 +420,7 @@ class UlnetComm(Comm):
     def _close(self, why: str) -> None:
         self._why = self._why or why
         self._arriving.clear()
+        self._take(-self._taken)
         self._room.set()
         self._wake()
         self.endpoint.forget(self)

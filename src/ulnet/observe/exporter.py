@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ulnet.observe.clients import who_gives_way
 from ulnet.observe.exposition import Exposition
 from ulnet.observe.families import Families
 from ulnet.observe.source import Source
@@ -43,6 +45,7 @@ class NodeCollector(Collector):
         self._lock = threading.Lock()
         self._last: list[Metric] = []
         self._read_at = -1.0
+        self._enough = 0.0  # seconds: for who waits no longer the last reading is as good as another
 
     def collect(self) -> Iterator[Metric]:
         """As a registry of prometheus_client asks."""
@@ -54,12 +57,14 @@ class NodeCollector(Collector):
         if not self._lock.acquire(timeout=timeout):
             return self._last
         try:
-            if self._read_at < asked:  # else somebody else read while this one waited
-                left = max(asked + timeout - self._clock(), 0.01)
+            left = max(asked + timeout - self._clock(), 0.01)
+            # Else somebody else read while this one waited, and had as long for it, or missed nothing.
+            if self._read_at < asked or self._enough < left:
                 began = self._clock()
                 snapshot = self._source.read(left)
                 self._last = list(self._families.of(snapshot, began))
                 self._read_at = began
+                self._enough = left if snapshot.missing else math.inf
             return self._last
         finally:
             self._lock.release()
@@ -77,7 +82,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, *words: Any, **more: Any) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
         self._lock = threading.Lock()
-        self._clients: dict[str, dict[socket.socket, None]] = {}  # by address, the oldest first
+        self._clients: dict[socket.socket, str] = {}  # with their addresses, the oldest first
         super().__init__(*words, **more)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -87,21 +92,21 @@ class _Server(ThreadingMixIn, WSGIServer):
                 self.shutdown_request(request)
                 return
         with self._lock:
-            self._clients.setdefault(client_address[0], {})[request] = None
+            self._clients[request] = client_address[0]
         request.settimeout(_IDLE_CLIENT)
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # the system has no thread for it
-            self._left(request, client_address)
+            self._left(request)
             raise
 
     def _hang_up_on_one(self) -> None:
         """Its thread, which waits for it to read or write, ends."""
         with self._lock:
-            most = max(self._clients.values(), key=len, default={})
-            oldest = next(iter(most), None)
+            oldest = who_gives_way((address, client) for client, address in self._clients.items())
             if oldest is not None:
-                most[oldest] = most.pop(oldest)  # where it does not leave in time, another one is next
+                # Where it does not leave in time, another one is next.
+                self._clients[oldest] = self._clients.pop(oldest)
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)
 
@@ -109,14 +114,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._left(request, client_address)
+            self._left(request)
 
-    def _left(self, request: socket.socket, client_address: Any) -> None:
+    def _left(self, request: socket.socket) -> None:
         with self._lock:
-            own = self._clients[client_address[0]]
-            del own[request]
-            if not own:
-                del self._clients[client_address[0]]
+            del self._clients[request]
         self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
