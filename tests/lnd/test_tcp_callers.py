@@ -20,6 +20,7 @@ from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.socklnd import KEEPALIVE_COOKIE, ConnType
 
 Make = Callable[..., Side]
+NOW = 1000.0
 KINDS = (ConnType.CONTROL, ConnType.BULK_IN, ConnType.BULK_OUT)
 
 
@@ -196,3 +197,133 @@ def test_who_has_most_is_known_at_any_time(steps: list[tuple[int, bool, bool]]) 
                 assert callers.ended(caller)
         counts = [[one[0] for one in inside].count(f"10.0.0.{number}") for number in range(5)]
         assert callers.most == max(counts)
+
+
+class Shelf:
+    """Callers whose connections are objects alone; what gave way, in order."""
+
+    def __init__(self) -> None:
+        self.callers = Callers()
+        self.gone: list[tuple[str, str]] = []
+        self.inside: dict[str, list[Through]] = {}
+
+    def dial(self, address: str, count: int = 1) -> None:
+        for _ in range(count):
+            self.callers.begins(Begun(self, address), address)
+
+    def connect(self, address: str, count: int, used: float = NOW, busy: bool = False) -> None:
+        """A peer with so many connections."""
+        siblings: list[Through] = []
+        for _ in range(count):
+            siblings.append(Through(self, address, used, busy, siblings))
+            self.callers.entered(siblings[-1], address)
+
+    def calls(self, address: str) -> list[tuple[str, str]]:
+        """What gives way to it, which then has a handshake; nothing: it is refused."""
+        before = len(self.gone)
+        if self.callers.make_way(address, NOW):
+            self.dial(address)
+        return self.gone[before:]
+
+
+class Begun:
+    def __init__(self, shelf: Shelf, address: str) -> None:
+        self.wanted: Nid | None = None
+        self.shelf = shelf
+        self.address = address
+
+    def give_way(self) -> None:
+        self.shelf.gone.append(("handshake", self.address))
+        assert self.shelf.callers.ended(self)
+
+    def drop(self) -> None:
+        raise AssertionError("it was told to give way")
+
+
+class Through:
+    def __init__(self, shelf: Shelf, address: str, used: float, busy: bool, siblings: list[Through]) -> None:
+        self.shelf = shelf
+        self.address = address
+        self.used = used
+        self.busy = busy
+        self.siblings = siblings
+
+    def is_idle(self) -> bool:
+        return not self.busy
+
+    def used_at(self) -> float:
+        return self.used
+
+    def give_way(self) -> None:
+        self.shelf.gone.append(("busy" if self.busy else "idle", self.address))
+        for one in self.siblings:
+            self.shelf.callers.left(one, self.address)
+
+
+def test_half_open_connections_of_many_give_way_before_a_busy_peer() -> None:
+    """Each of them has fewer than the peer, which has as many as peers have."""
+    shelf = Shelf()
+    shelf.connect("friend", 9, busy=True)
+    for number in range(237):
+        shelf.dial(f"foe{number}", 4)
+    assert [shelf.calls(f"new{number}") for number in range(6)] == [
+        *[[("handshake", "foe0")]] * 4,
+        *[[("handshake", "foe1")]] * 2,
+    ]
+
+
+def test_old_handshakes_of_who_has_little_do_not_shield_those_of_who_has_more() -> None:
+    shelf = Shelf()
+    for number in range(20):
+        shelf.dial(f"poor{number}")
+    for number in range(40):
+        shelf.dial(f"foe{number}", 4)
+    shelf.connect("new", 1)
+    assert shelf.calls("new") == [("handshake", "foe0")]
+
+
+def test_busy_peers_with_as_many_connections_as_others_do_not_push_each_other_out() -> None:
+    """Who was closed for a newcomer would call again with none, and the next one would be closed for it."""
+    shelf = Shelf()
+    for number in range(193):
+        shelf.connect(f"peer{number}", 5, busy=True)
+    for _ in range(3):
+        assert shelf.calls("new") == []
+
+
+def test_only_who_was_idle_for_a_while_gives_way_to_who_has_less() -> None:
+    shelf = Shelf()
+    for number in range(100):
+        shelf.connect(f"peer{number}", 5, used=NOW - 1)
+    assert shelf.calls("new") == []
+    shelf.connect("one", 1, used=NOW - 60)
+    shelf.connect("two", 2, used=NOW - 30)
+    tries = [shelf.calls("new") for _ in range(20)]
+    assert next(one for one in tries if one) == [("idle", "two")]
+    assert ("idle", "one") not in shelf.gone
+
+
+def test_an_idle_peer_is_found_among_busy_ones_that_have_more() -> None:
+    """Not at the first try perhaps: few are looked at each time."""
+    shelf = Shelf()
+    for number in range(100):
+        shelf.connect(f"peer{number}", 5, busy=True)
+    shelf.connect("rests", 4, used=NOW - 60)
+    tries = [shelf.calls("new") for _ in range(60)]
+    assert [("idle", "rests")] in tries
+    assert not any(what == "busy" for what, _ in shelf.gone)
+
+
+def test_who_has_a_good_part_of_all_gives_way_even_when_busy() -> None:
+    shelf = Shelf()
+    for number in range(100):
+        shelf.connect(f"peer{number}", 5, busy=True)
+    for number in range(41):
+        shelf.connect("foe", 1, busy=number != 8)
+    shelf.dial("other", 2)
+    shelf.dial("foe")
+    assert [shelf.calls(f"new{number}") for number in range(3)] == [
+        [("handshake", "foe")],
+        [("idle", "foe")],
+        [("busy", "foe")],
+    ]

@@ -136,7 +136,7 @@ class Acceptor:
 
     def _free_a_file(self, sock: socket.socket, address: str) -> socket.socket | None:
         """sock with the descriptor of another one, which gives way; None: none has to, and sock is closed."""
-        if self._shared.callers.make_way(address):
+        if self._shared.callers.make_way(address, self._shared.loop.time()):
             with suppress(OSError):  # what heard of the end may have taken the descriptor
                 lower = sock.dup()
                 sock.close()

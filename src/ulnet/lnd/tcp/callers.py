@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from itertools import islice
 from typing import Final, Protocol
 
 from ulnet.nid import Nid
@@ -9,8 +11,11 @@ from ulnet.nid import Nid
 __all__ = ["Callers", "Established", "HalfOpen"]
 
 _SHARE: Final = 4  # of the handshakes in progress one address has no more than this part
-_MANY: Final = 4  # who has so many times as much as another one gives way first, whatever it does
-_CANDIDATES: Final = 16  # connections that are looked at for the one that was not used for longest
+_MANY: Final = 4  # who has so many times as much as another one gives way first, whatever it does, …
+_PART: Final = 16  # … if it has more than this part of all: other peers have a few each, and are busy
+_RESTS: Final = 5.0  # seconds without use after which a connection gives way to who has less
+_CANDIDATES: Final = 16  # that are looked at for the one that was not used for longest, or is the oldest
+_LOOKS: Final = 32  # connections that are looked at each time for one that rests
 
 
 class HalfOpen(Protocol):
@@ -72,10 +77,12 @@ class _Address:
 class Callers:
     """All accepted connections. What is done for each takes the same time however many there are."""
 
-    __slots__ = ("_addresses", "_by_count", "half_open", "most")
+    __slots__ = ("_addresses", "_by_count", "_established", "half_open", "most")
 
     def __init__(self) -> None:
         self.half_open: dict[HalfOpen, str] = {}  # the oldest first
+        # Those looked at go last. A dict would pass over all that it moved to find its first one.
+        self._established: OrderedDict[Established, str] = OrderedDict()
         self._addresses: dict[str, _Address] = {}
         self._by_count: dict[int, dict[str, None]] = {}  # addresses by how many connections they have
         self.most: int = 0  # that any address has
@@ -100,12 +107,14 @@ class Callers:
     def entered(self, one: Established, address: str) -> None:
         """A connection is through."""
         self._of(address).established[one] = one.used_at()
+        self._established[one] = address
         self._changed(address, 1)
 
     def left(self, one: Established, address: str) -> None:
         """A connection is closed; nothing happens if it is not of those who call."""
         own = self._addresses.get(address)
         if own is not None and own.established.pop(one, None) is not None:
+            del self._established[one]
             self._changed(address, -1)
 
     def _of(self, address: str) -> _Address:
@@ -143,29 +152,51 @@ class Callers:
         """Hang up on the oldest of those whose handshake is not through, if there are any."""
         return _oldest_gives_way(self.half_open)
 
-    def make_way(self, address: str) -> bool:
+    def make_way(self, address: str, now: float) -> bool:
         """Have one give way to one more of that address; False if nobody has to.
 
-        Who has most does, where that is much more. Else the oldest handshake, but not to who has as much; and
-        then who has more, where it has an idle connection.
+        An address that has a good part of all, and much more than the caller, does even when busy. Else the
+        oldest handshake of who has more, or of the caller; else a connection of who has more that rests.
         """
         own = self._addresses.get(address)
         count = own.count if own is not None else 0
-        rich = self._addresses[next(iter(self._by_count[self.most]))] if self.most > count + 1 else None
-        if rich is not None and self.most > _MANY * (count + 1):
+        if self.most > max(_MANY * (count + 1), (len(self.half_open) + len(self._established)) // _PART):
+            rich = self._addresses[next(iter(self._by_count[self.most]))]
             if not _oldest_gives_way(rich.half_open):
                 rich.least_used().give_way()
             return True
-        oldest = next(iter(self.half_open.values()), None)
-        if oldest is not None and self._addresses[oldest].count > count:
-            return _oldest_gives_way(self.half_open)
-        if own is not None and _oldest_gives_way(own.half_open):
+        if self._handshake_gives_way(count) or (own is not None and _oldest_gives_way(own.half_open)):
             return True
-        found = rich.least_used() if rich is not None and rich.established else None
-        if found is None or not found.is_idle():
+        found = self._resting(count, now) if self.most > count + 1 else None
+        if found is None:
             return False
         found.give_way()
         return True
+
+    def _handshake_gives_way(self, count: int) -> bool:
+        """The oldest handshake of an address that has more, among the first; else of who has most."""
+        if self.most <= count:
+            return False
+        for one, address in islice(self.half_open.items(), _CANDIDATES):
+            if self._addresses[address].count > count:
+                one.give_way()
+                return True
+        return _oldest_gives_way(self._addresses[next(iter(self._by_count[self.most]))].half_open)
+
+    def _resting(self, count: int, now: float) -> Established | None:
+        """A connection that was idle for a while, of an address that has at least two more.
+
+        Else peers with as many would close each other's by turns. The next ones are looked at next time.
+        """
+        best: Established | None = None
+        since = now - _RESTS
+        table = self._established
+        for one in list(islice(table, _LOOKS)):
+            table.move_to_end(one)
+            used = one.used_at()
+            if used <= since and self._addresses[table[one]].count > count + 1 and one.is_idle():
+                best, since = one, used
+        return best
 
 
 def _oldest_gives_way(among: dict[HalfOpen, None] | dict[HalfOpen, str]) -> bool:
