@@ -251,3 +251,44 @@ def test_an_answer_that_needs_no_credit_goes_when_what_was_before_it_gives_up():
     while fabric.wire:
         b.completed([fabric.wire.popleft()[1]])
     fabric.assert_conserved()
+
+
+def test_an_answer_that_overtakes_those_whose_turn_is_due_takes_no_credit_for_good():
+    """Where others wait, it must have a credit to go, and needs none once it has gone."""
+    fabric = Fabric()
+    b = fabric.node(str(B), tunables=NetTunables(peer_credits=8, credits=8))
+    attach(b, bytearray(8), None, options=TARGET | MdOption.OP_GET | MdOption.MANAGE_REMOTE)
+    ni, far = b.nis[B], Nid.parse("10.0.0.9@tcp")
+    passed_on = ni.lnd.send
+
+    def send(to, msgs):
+        passed_on(to, msgs)
+        if msgs[0].next_nid == far:
+            b.awaits_connection(msgs)
+
+    ni.lnd.send = send
+
+    def ask(host):
+        arrive(b, B, kind=MsgType.GET, length=4, wmd=b"1" * 16, src=Nid.of(B.net, host))
+
+    for number in range(4):
+        ask(1000 + number)  # who reads no answers
+    for number in range(4):
+        put(b, C, number)
+    near = [msg for _, msg in list(fabric.wire)[4:]]
+    for number in range(3):
+        put(b, far, number)
+    for msg in near:
+        fabric.wire.remove((next(core for core, one in fabric.wire if one is msg), msg))
+    b.completed(near[:2])  # two of those that wait have their turn, and no connection
+    ask(2000)
+    assert ni.tx_queues[0].answers == 5
+    b.tick(fabric.clock.now)
+    b.completed(near[2:])
+    while fabric.wire:
+        _, msg = fabric.wire.popleft()
+        if msg.unconnected:
+            b.has_connection([msg])
+        b.completed([msg])
+        b.tick(fabric.clock.now)
+    assert (ni.tx_credits, ni.tx_queues[0].credits, ni.tx_queues[0].answers) == (8, 8, 0)

@@ -43,6 +43,26 @@ async def test_addresses_take_turns() -> None:
     assert len(done) == 6 and not shakes._waiting
 
 
+async def test_a_step_that_fails_keeps_nobody_waiting() -> None:
+    loop = asyncio.get_running_loop()
+    shakes, done, told = Shakes(loop), [], []
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    def fails() -> bool:
+        raise ValueError
+
+    def works() -> bool:
+        done.append(1)
+        return True
+
+    for step in (fails, works, works, works):
+        shakes.later("a", step)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(done) == 3 and len(told) == 1
+
+
 async def test_those_that_were_dropped_take_no_turn_and_steps_may_add_others() -> None:
     shakes = Shakes(asyncio.get_running_loop())
     done: list[int] = []

@@ -24,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from lnd.conftest import Addresses
 from lnd.kit import Side, dial, until
 from ulnet.cli.pki import _private, _public, make_authority, make_node
+from ulnet.lnd.tcp import secure_socket
 from ulnet.lnd.tcp.certificate import certificate_of
 from ulnet.lnd.tcp.secure import Credentials, Security
 from ulnet.lnd.tcp.secure_socket import SecureSocket
@@ -163,6 +164,19 @@ def test_certificates_are_good_for_what_they_say(
         assert expected in words if expected else not words, words
 
 
+def test_names_that_are_no_text_are_refused(
+    root: Issuer, authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's ssl raises a UnicodeDecodeError for them, which is no OSError."""
+
+    def odd(fields: dict[str, Any]) -> Any:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    monkeypatch.setattr(secure_socket, "certificate_of", odd)
+    good = credentials(root.issue().files(authority, tmp_path / "good"))
+    assert all("names that are no text" in words for words in shaken(good, good))
+
+
 @pytest.fixture
 def pair(authority: Path, tmp_path: Path) -> Iterator[Pair]:
     """Both ends of a connection, over TCP."""
@@ -206,6 +220,79 @@ def test_small_records_are_no_endless_turn(pair: Pair) -> None:
         got += size
     with pytest.raises(BlockingIOError):
         b.recv_into(buffer)
+
+
+@pytest.mark.parametrize("size", [4, 24, 96])
+def test_pieces_are_short_where_records_are_small(pair: Pair, size: int) -> None:
+    """A call read 43,690 of them, for 0.14 s, where there was room for 1 MiB."""
+    a, b = pair
+    for end in (a, b):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    data, buffer = bytes(200_000), bytearray(1 << 20)
+    sent = 0
+    while sent < len(data):  # what is much payload makes pieces longer
+        sent += a.send(memoryview(data)[sent:])
+        with suppress(BlockingIOError):
+            b.recv_into(buffer)
+    with suppress(BlockingIOError):
+        while True:
+            b.recv_into(buffer)
+    left = size * filled(a, bytes(size))
+    calls = 0
+    while left:
+        try:
+            got = b.recv_into(buffer)
+        except BlockingIOError:
+            continue  # the rest is with the other end's kernel
+        left -= got
+        calls += 1
+        assert calls == 1 or got <= size * (16384 // (size + 22) + 1)
+    assert calls > 3
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("when", [1, 2, 3])
+def test_bytes_for_which_the_kernel_has_no_memory_leave_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
+    """They are tried again, as the sender does it then."""
+    a, b = pair
+    real, calls = secure_socket._transmit, 0
+
+    def short(sock: SecureSocket, data: memoryview, flags: int = 0) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == when:
+            raise OSError(errno.ENOBUFS, "no buffers")
+        return real(sock, data[:30_000], flags)
+
+    monkeypatch.setattr(secure_socket, "_transmit", short)
+    data = b"".join(number.to_bytes(4, "little") for number in range(20_000))
+    sent, got, buffer = 0, b"", bytearray(1 << 20)
+    failed = 0
+    while len(got) < len(data):
+        if sent < len(data):
+            try:
+                sent += a.send(memoryview(data)[sent:])
+            except OSError as error:
+                failed += 1
+                assert isinstance(error, BlockingIOError) or error.errno == errno.ENOBUFS  # noqa: PT017
+        with suppress(BlockingIOError):
+            got += bytes(buffer[: b.recv_into(buffer)])
+    assert got == data
+    assert failed <= 1
+
+
+def test_a_reset_comes_behind_what_is_whole(pair: Pair) -> None:
+    """As on plain connections: it may have been acknowledged by TCP."""
+    a, b = pair
+    buffer, tail = bytearray(40_000), bytearray(96)
+    a.send(bytes(len(buffer)))
+    b.send(b"unread")  # so that closing is a reset
+    a.close()
+    assert b.recvmsg_into([buffer, tail])[0] == len(buffer)
+    with pytest.raises(ConnectionResetError):
+        b.recv_into(tail)
 
 
 def test_tiny_records_end_a_connection(pair: Pair) -> None:

@@ -292,6 +292,7 @@ def test_who_was_believed_while_the_first_slave_was_silent_is_asked_about_again(
     world.a.put(B_BOND, 30, data=b"x")
     world.sim.run(60)
     assert world.bond.peers[B_BOND].configuration == b.slaves.own
+    assert not world.bond.comes_by(B_BOND, world.m.nid), "nor does it speak for the peer any more"
 
 
 ANY = (1 << 64) - 1

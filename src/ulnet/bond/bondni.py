@@ -280,7 +280,7 @@ class BondNi:
         peer.incarnation = 0  # so that the next HELLO asks for an answer
         self.handshake.settle(peer)
         peer.forgets()
-        if self.clock() - peer.used_at < PATIENCE:
+        if peer.waiting or self.clock() - peer.used_at < PATIENCE:
             self.connect(peer)
 
     def _look_soon(self) -> None:

@@ -230,6 +230,7 @@ class Handshake:
         stamp = stamp_of(hello.target, bond.incarnation)
         first = source == bond.guess(peer.nid)
         overtaken = is_older(hello.source, peer.incarnation) and not (first and peer.unconfirmed)
+        confirmed = first and peer.unconfirmed
         if first:
             peer.unconfirmed = False
         if peer.connected and stamp is not Stamp.ZERO and overtaken:
@@ -243,8 +244,8 @@ class Handshake:
         reaction = INCOMING[peer.state, stamp]
         if reaction.save:
             before = peer.configuration
-            if not peer.connected:
-                peer.had.clear()
+            if confirmed or not peer.connected:
+                peer.had.clear()  # who was believed for it was not the peer
             peer.learn(hello, _VERSION, CAPABILITIES)
             bond.lay_paths(peer)
             self._leave_lost(peer, before)

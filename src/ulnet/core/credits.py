@@ -89,6 +89,9 @@ class Credits:
                 return
             msgs = msgs[:may_go]
         if path.answers:
+            spare = min(needed, len(msgs)) - path.needs(len(msgs))  # where others wait, each paid
+            ni.tx_credits += spare
+            queue.credits += spare
             queue.answers += len(msgs)
         if waited:
             self._hand_over_late(path, msgs[0])
@@ -137,9 +140,8 @@ class Credits:
         for msg in self._take_waiting(None, None, self._state.clock()):
             self._fail_over(msg)
         self._waited_for = {pni: None for pni in self._waited_for if pni.tx_queue}
-        if self._waited_for or any(
-            queue.waiting for ni in self._state.nis.values() for queue in ni.tx_queues
-        ):
+        queues = (queue for ni in self._state.nis.values() for queue in ni.tx_queues)
+        if self._waited_for or any(queue.waiting for queue in queues):
             self._look_soon()
 
     @staticmethod
@@ -240,8 +242,7 @@ class Credits:
     def _serve_ni(self, queue: TxQueue, count: int) -> None:
         """Up to `count` messages that wait for a credit of the NI have their turn."""
         waiting = queue.waiting
-        # Fewer, while others had to have theirs at once.
-        count = max(min(count, queue.credits + len(waiting)), 0)
+        count = max(min(count, queue.credits + len(waiting)), 0)  # fewer, where others had theirs at once
         while waiting:
             path = waiting[0].path
             assert path is not None

@@ -20,13 +20,14 @@ from ulnet.lnd.tcp.certificate import Certificate, certificate_of
 __all__ = ["MOST_PIECE", "SecureSocket"]
 
 _RECORD: Final = 16384  # bytes of payload in a record at most
-_LOT: Final = 65536  # bytes that are encrypted before they are sent
+_LOT: Final = 32768  # bytes that are encrypted before they are sent
 _LEAST_PIECE: Final = 16384  # bytes that are given to OpenSSL at a time, until the payload is much of them
-MOST_PIECE: Final = 131072
+MOST_PIECE: Final = 65536  # OpenSSL keeps the memory of the longest
+_SMALL: Final = 1024  # bytes of payload in a record: of those that have less, few are read in one call
 _SHAKEN: Final = 32768  # bytes of a handshake: of a longer one the certificates alone would take 0.1 s
 _PAYS: Final = 8  # bytes that may come for each one of payload
 _BEYOND: Final = 32768  # bytes beyond those: more than one record that is not whole
-_UNREAD: Final = 65536  # bytes of TLS itself that the other side has not read
+_UNREAD: Final = 98304  # bytes of TLS itself that the other side has not read
 _TOO_LONG: Final = (
     f"its part of the TLS handshake is longer than {_SHAKEN} bytes: too many certificates or NIDs"
 )
@@ -60,6 +61,7 @@ class SecureSocket(socket.socket):
         self._piece = _LEAST_PIECE
         self._to_shake = _SHAKEN  # bytes that may still come before the handshake is through
         self._beyond = 0  # bytes that came beyond what the payload pays for
+        self._failed: OSError | None = None  # behind what was read
 
     # In --------------------------------------------------------------------------------------------
 
@@ -100,7 +102,7 @@ class SecureSocket(socket.socket):
         size, count = len(view), 0
         tls, source = self._tls, self._in
         read: Any = tls.read  # a record at a time; how many bytes
-        came, begun = 0, 0
+        came = begun = reads = 0
         try:
             while count < size:
                 # Errors of OpenSSL are slow, so that it is asked where it may have something.
@@ -113,29 +115,32 @@ class SecureSocket(socket.socket):
                         if not got:
                             break
                         count += got
+                        reads += 1
                         continue
-                full = self._pay(came, count - begun)
-                begun = count
+                full = self._pay(came, count - begun, reads)
+                begun, reads = count, 0
                 if came and count and not full:
                     break
                 came = self._feed()
                 if not came:
                     break
-        except BlockingIOError:
-            if not count and not before:
-                raise
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             pass  # the end, which the next call finds again
         except ssl.SSLError as error:
             self._say_last()
             raise OSError(errno.EPROTO, words_of(error)) from None
+        except OSError as error:
+            if not count and not before:
+                raise
+            if not isinstance(error, BlockingIOError):
+                self._failed = error
         self._beyond = max(self._beyond - _PAYS * (count - begun), 0)
         if self._out.pending:
             self._answer()
         return count
 
-    def _pay(self, came: int, payload: int) -> bool:
-        """The last piece had so much payload: whether more of that may be there at once.
+    def _pay(self, came: int, payload: int, reads: int) -> bool:
+        """The last piece had so much payload in so many records: whether there may be more to read now.
 
         Pieces get longer and shorter by that. Raises OSError(EPROTO) where too much is no payload.
         """
@@ -144,15 +149,17 @@ class SecureSocket(socket.socket):
             raise OSError(errno.EPROTO, _NO_PAYLOAD)
         if came < self._piece:
             return False
-        if 2 * payload < came:
+        if payload < _SMALL * reads:
             self._piece = _LEAST_PIECE
             return False
-        if self._piece < MOST_PIECE:
+        if reads and self._piece < MOST_PIECE:
             self._piece *= 2
         return True
 
     def _feed(self) -> int:
         """Give OpenSSL a piece of what came: how many bytes; 0: that was the end. Raises OSError."""
+        if self._failed is not None:
+            raise self._failed
         count = _receive(self, self._scratch, self._piece)
         if count:
             self._in.write(self._scratch[:count])
@@ -185,22 +192,25 @@ class SecureSocket(socket.socket):
                     at += len(piece)
                     lot += len(piece)
                     if lot == _LOT:
-                        if not self._push():
-                            return self._hold(lot, count)
+                        self._leave(lot)
                         count += lot
                         lot = 0
+            if lot:
+                self._leave(lot, flags)
         except ssl.SSLError as error:
             raise OSError(errno.EPROTO, words_of(error)) from None
-        if lot and not self._push(flags):
-            return self._hold(lot, count)
+        except OSError:
+            if not count:
+                raise
+            return count
         return count + lot
 
-    def _hold(self, lot: int, count: int) -> int:
-        """So many bytes are encrypted and did not leave, behind those that did."""
+    def _leave(self, lot: int, flags: int = 0) -> None:
+        """Send so many bytes, which are encrypted; they are held where that fails. Raises OSError."""
         self.held = lot
-        if not count:
+        if not self._push(flags):
             raise BlockingIOError
-        return count
+        self.held = 0
 
     def _push(self, flags: int = 0) -> bool:
         """Send what is encrypted; whether all has left. Raises OSError."""
@@ -208,12 +218,12 @@ class SecureSocket(socket.socket):
             rest = self._rest or self._out.read()
             if not rest:
                 return True
+            self._rest = memoryview(rest)
             try:
                 sent = _transmit(self, rest, flags)
             except BlockingIOError:
-                self._rest = memoryview(rest)
                 return False
-            self._rest = memoryview(rest)[sent:] if sent < len(rest) else _NOTHING
+            self._rest = self._rest[sent:] if sent < len(rest) else _NOTHING
 
     def _answer(self) -> None:
         """Send what TLS itself has to say; what does not leave does so later. Raises OSError(EPROTO)."""
@@ -246,6 +256,10 @@ class SecureSocket(socket.socket):
         if not self._push():
             return "write"
         self._beyond = 0
+        try:
+            _ = self.certificate
+        except ValueError:
+            raise OSError(errno.EACCES, "its certificate has names that are no text") from None
         return ""
 
     def _asks_for_more(self) -> bool:

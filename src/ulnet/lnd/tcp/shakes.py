@@ -31,21 +31,24 @@ class Shakes:
         if waiting is None:
             waiting = self._waiting[address] = deque()
         waiting.append(step)
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._turn)
+        self._schedule()
 
     def _turn(self) -> None:
         self._scheduled = False
         left = _STEPS
-        while left and self._waiting:
-            address = next(iter(self._waiting))
-            waiting = self._waiting.pop(address)
-            step = waiting.popleft()
-            if waiting:
-                self._waiting[address] = waiting
-            if step():
-                left -= 1
+        try:
+            while left and self._waiting:
+                address = next(iter(self._waiting))
+                waiting = self._waiting.pop(address)
+                step = waiting.popleft()
+                if waiting:
+                    self._waiting[address] = waiting
+                if step():
+                    left -= 1
+        finally:
+            self._schedule()
+
+    def _schedule(self) -> None:
         if self._waiting and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)

@@ -437,7 +437,7 @@ class Transmitter:
 
     def say_last(self) -> None:
         """The socket is about to be closed: acknowledge what was read, if the kernel takes that at once."""
-        if self.acks and not (self.iov and self.sent) and self.sock is not None:
+        if self.acks and not (self.iov and (self.sent or self._held())) and self.sock is not None:
             with suppress(OSError):
                 self.sock.send(b"".join(self._noops()))
 
