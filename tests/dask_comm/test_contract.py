@@ -134,9 +134,9 @@ async def test_the_beginning_of_the_first_large_frame_is_sent_eagerly(
     pulled: list[int] = []
     fetch = FetchQueue.fetch
 
-    async def seen(self: FetchQueue, call: Call, memory: memoryview) -> None:
+    async def seen(self: FetchQueue, call: Call, memory: memoryview, *rest: Any) -> None:
         pulled.append(memory.nbytes)
-        await fetch(self, call, memory)
+        await fetch(self, call, memory, *rest)
 
     monkeypatch.setattr(FetchQueue, "fetch", seen)
     frames = [np.random.default_rng(size).integers(0, 256, size, "u1") for size in sizes]
@@ -448,7 +448,7 @@ async def test_what_comes_is_counted_for_all_comms(
             "message", head + b"".join(n.to_bytes(8, "little") for n in (10_000, 0)) + bytes(10_000)
         )
 
-    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 25_000)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 50_000)  # of which one partner may have half
     await send(ends.ours, 2)
     await send(other.ours, 2)
     for comm in (ends.ours, other.ours):
@@ -464,6 +464,108 @@ async def test_what_comes_is_counted_for_all_comms(
     await until(lambda: endpoint.taken == 10_016 + 2 * comm_module.FRAME)  # it waits to be read
     other.ours.abort()
     await until(lambda: not endpoint.taken)
+
+
+async def test_what_is_lent_and_does_not_come_stops_no_other_comm(
+    make_ends: Callable[..., Awaitable[Ends]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, one call stopped all comms of a process: what it announced was counted as if it were here."""
+    lenders, other = [await make_ends() for _ in range(3)], await make_ends()
+    endpoint = other.theirs.endpoint
+    await until(lambda: not endpoint.taken)
+    asked = []
+
+    async def never(self: FetchQueue, call: Call, *_: Any) -> None:
+        asked.append(call.bulk_size)
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(FetchQueue, "fetch", never)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 200_000)
+    calls = [
+        asyncio.create_task(
+            ends.ours.partner.call(method, PART.pack(ends.ours.theirs, 1, 0, 0), bytes(100_000))
+        )
+        for ends, method in zip(lenders, ("part", "joined", "part"), strict=True)
+    ]
+    await until(lambda: len(asked) == 3)
+    await other.ours.write("as before")
+    assert await other.read() == "as before"
+    part = PART.pack(lenders[0].ours.theirs, 1, 1, 0)
+    with pytest.raises(RpcError, match="100001 bytes are announced"):  # of one comm all counts
+        await lenders[0].ours.partner.call("part", part, bytes(100_001))
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    await until(lambda: not endpoint.taken)
+
+
+async def test_bulk_is_counted_as_it_comes(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that of what is fetched at once no more comes than there may be."""
+    endpoint, most = ends.theirs.endpoint, 8 << 20
+    await until(lambda: not endpoint.taken)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", most)
+    frames = bytes(3 << 20)
+    results = await asyncio.gather(
+        *(
+            ends.ours.partner.call("part", PART.pack(ends.ours.theirs, number, 0, 0), frames)
+            for number in (2, 3)  # each alone is less than half
+        ),
+        return_exceptions=True,
+    )
+    failed = [result for result in results if isinstance(result, RpcError)]
+    assert [one.errno for one in failed] == [errno.ENOMEM]
+    assert endpoint.taken == len(frames) + comm_module.FRAME
+    ends.ours.abort()
+    await until(lambda: not endpoint.taken)
+
+
+async def test_no_partner_takes_all_memory(ends: Ends, far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has at most half of what the others leave, on all its comms."""
+    another = Far()
+    try:
+        other = await another.do(connect(far.listener.contact_address))
+        theirs = await far.accepted()
+        monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 50_000)
+        head = (10_000).to_bytes(8, "little") + bytes(10_000)
+        for number in (2, 3, 4):
+            message = HEAD.pack(ends.ours.theirs, number, 1, 10_000) + head
+            if number == 4:
+                with pytest.raises(RpcError, match="bytes are announced"):
+                    await ends.ours.partner.call("message", message)
+            else:
+                await ends.ours.partner.call("message", message)
+        await another.do(other.write(bytes(10_000)))
+        assert await far.do(theirs.read()) == bytes(10_000)
+        await another.do(other.close())
+        await another.close_node()
+    finally:
+        another.close()
+
+
+async def test_frames_beyond_those_that_are_announced_later_are_refused(ends: Ends) -> None:
+    """Before, as many as there were to be made a message whole: it broke, and its comm hung."""
+    ours = ends.ours
+    number = ends.theirs._next
+    sizes = HEAD.pack(ours.theirs, number, 1, 0) + (5000).to_bytes(8, "little")
+    await ours.partner.call("part", PART.pack(ours.theirs, number, 7, 0), bytes(5000))
+    with pytest.raises(RpcError, match="frame 7 is beyond the 1 ") as told:
+        await ours.partner.call("message", sizes)
+    assert told.value.errno == errno.EBADMSG
+    assert number in ends.theirs._arriving
+    none = HEAD.pack(ours.theirs, number + 1, 0, 0)
+    await ours.partner.call("message", none)
+    with pytest.raises(RpcError, match="none of those that were announced"):
+        await ours.partner.call("part", PART.pack(ours.theirs, number + 1, 0, 0), bytes(5000))
+
+
+async def test_a_frame_comes_once(ends: Ends) -> None:
+    """Also one whose first bytes, which are sent eagerly, are still to come."""
+    ours = ends.ours
+    await ours.partner.call("part", PART.pack(ours.theirs, 2, 7, 100), bytes(5000))
+    with pytest.raises(RpcError, match="none of those that were announced"):
+        await ours.partner.call("part", PART.pack(ours.theirs, 2, 7, 0), bytes(5100))
+    with pytest.raises(RpcError, match="frame 7 is beyond the 1 "):
+        await ours.partner.call("message", HEAD.pack(ours.theirs, 2, 1, 0) + (5100).to_bytes(8, "little"))
 
 
 async def test_what_was_read_is_not_counted(ends: Ends) -> None:
@@ -546,7 +648,8 @@ async def test_early_pieces_beyond_all_memory_are_refused(
 ) -> None:
     """Of messages whose frames nobody has announced; what is announced then is counted once."""
     ours, piece = ends.ours, bytes(EAGER_PIECE)
-    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 2 * EAGER_PIECE + 100)
+    some = 100 + comm_module.FRAME
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 2 * (2 * EAGER_PIECE + some))  # half is one partner's
     for number in (1, 2):
         await ours.partner.call("eager", PART.pack(ours.theirs, number, 0, 0) + piece)
     with pytest.raises(RpcError, match=f"{EAGER_PIECE} bytes are announced"):

@@ -35,7 +35,8 @@ class Lender:
 
 def begin(queue: FetchQueue, size: int, count: int) -> tuple[list[Lender], list[asyncio.Task[None]]]:
     calls: list[Any] = [Lender() for _ in range(count)]
-    return calls, [asyncio.create_task(queue.fetch(call, memoryview(bytearray(size)))) for call in calls]
+    memory = memoryview(bytearray(size))
+    return calls, [asyncio.create_task(queue.fetch(call, memory, lambda _: None)) for call in calls]
 
 
 async def settle() -> None:

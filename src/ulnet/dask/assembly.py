@@ -17,7 +17,8 @@ EAGER: Final = 8 * EAGER_PIECE  # bytes at the beginning of a frame that are sen
 class Assembly:
     """A message that is arriving, or a section of one that has `more`.
 
-    `counted` bytes of memory it takes; `fetched` bytes of its frames came, or come, outside its first call.
+    `counted` bytes of memory it takes; `fetched` bytes of its frames came, or come, outside its first call:
+    those of `parts`, and pieces.
 
     The beginning of one frame may be sent eagerly, which is without being asked for: its pieces come before
     or after the call that announces the frame.
@@ -35,6 +36,7 @@ class Assembly:
         "fetched",
         "frames",
         "more",
+        "parts",
         "sizes",
     )
 
@@ -44,6 +46,7 @@ class Assembly:
         self.more: bool = False
         self.sizes: tuple[int, ...] | None = None  # of its frames, once they are known
         self.frames: dict[int, memoryview] = {}
+        self.parts: set[int] = set()
         self._early: dict[int, memoryview] = {}  # pieces that came before their frame has memory, by offset
         self._seen: set[int] = set()  # offsets of pieces that came
         self._index = -1  # of the frame whose beginning is sent eagerly
@@ -77,6 +80,10 @@ class Assembly:
         early, self._early = self._early, {}
         for offset, data in early.items():
             self._place(offset, data)
+
+    def expect_no_eager(self) -> None:
+        """The rest of that frame does not come: its memory is let go."""
+        self._index, self._memory, self._eager, self._eager_due = -1, _NOTHING, 0, 0
 
     def add_eager(self, offset: int, data: memoryview) -> None:
         """A piece that was sent eagerly, in memory of its own. Raises RpcError(EBADMSG)."""

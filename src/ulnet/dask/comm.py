@@ -75,7 +75,8 @@ class UlnetComm(Comm):
             deque()
         )  # with the bytes of each; None: the end
         self._kept = 0  # bytes of those
-        self._taken = 0  # bytes of all that is here, as its endpoint counts them
+        self._taken = 0  # bytes of all that is here, as its endpoint and its partner count them
+        self._coming = 0  # bytes that are announced, of calls that fetch them
         self._news: asyncio.Future[None] | None = None  # somebody waits to read
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
@@ -274,9 +275,12 @@ class UlnetComm(Comm):
         assembly = self._assembly(number)
         if assembly.sizes is not None:
             raise RpcError(errno.EBADMSG, f"message {number} was announced already")
+        beyond = max(assembly.parts, default=-1)
+        if beyond >= count:
+            raise RpcError(errno.EBADMSG, f"frame {beyond} is beyond the {count} of message {number}")
         at = 8 * count
         sizes = struct.unpack_from(f"<{count}Q", data)
-        self._must_fit(sum(sizes) - assembly.fetched)
+        self._may_come(sum(sizes) - assembly.fetched)
         self._must_fit(data.nbytes + FRAME * count)
         within = {}
         for index, size in enumerate(sizes):
@@ -301,29 +305,37 @@ class UlnetComm(Comm):
             index >= _PARTS
             or eager > EAGER
             or index in assembly.frames
-            or (sizes and size != dict(enumerate(sizes)).get(index))
+            or index in assembly.parts
+            or (sizes is not None and size != dict(enumerate(sizes)).get(index))
         ):
             raise RpcError(
                 errno.EBADMSG, f"frame {index} of {size} bytes is none of those that were announced"
             )
         due = size - (assembly.early if eager else 0)  # what came early is counted
-        self._must_fit(due)
-        self.endpoint.taken += due
+        self._may_come(due)
+        self._coming += due
         assembly.fetched += due
-        frame: memoryview = host_array(size)
+        assembly.parts.add(index)
         try:
+            frame: memoryview = host_array(size)
             if eager:
                 assembly.expect_eager(index, frame, eager)
-            if eager < size:
-                await self.partner.queue.fetch(call, frame[eager:])
+            try:
+                await self._fetch(call, frame[eager:])
+                self._must_fit(due + FRAME)
+            except BaseException:
+                if eager:
+                    assembly.expect_no_eager()
+                raise
         except BaseException:
             assembly.fetched -= due
+            assembly.parts.discard(index)
             raise
         finally:
-            self.endpoint.taken -= due
+            self._coming -= due
         if self._arriving.get(number) is not assembly:
             return  # the comm was closed meanwhile
-        self._take(due, assembly)
+        self._take(due + FRAME, assembly)
         assembly.pulled(index, frame)
         self._advance()
 
@@ -343,17 +355,33 @@ class UlnetComm(Comm):
         """A message of many short frames: fetch all at once."""
         await self._have_room()
         size = call.bulk_size
-        self._must_fit(size)
-        self.endpoint.taken += size
-        data: memoryview = host_array(size)
+        self._may_come(size)
+        self._coming += size
         try:
-            await self.partner.queue.fetch(call, data)
+            data: memoryview = host_array(size)
+            await self._fetch(call, data)
         finally:
-            self.endpoint.taken -= size
+            self._coming -= size
         if data.nbytes < HEAD.size:
             raise RpcError(errno.EBADMSG, f"{data.nbytes} bytes are too few for a message")
         _, _, count, limit = HEAD.unpack_from(data)
         self._announced(number, count, limit, data[HEAD.size :])
+
+    async def _fetch(self, call: Call, memory: memoryview) -> None:
+        """All that a call lends. It is counted as it comes, until it is whole. Raises RpcError."""
+        here = 0
+
+        def came(size: int) -> None:
+            nonlocal here
+            self._must_fit(size)
+            here += size
+            self._count(size)
+
+        try:
+            if memory.nbytes:
+                await self.partner.queue.fetch(call, memory, came)
+        finally:
+            self._count(-here)
 
     def _assembly(self, number: int) -> Assembly:
         if not self._is_known:
@@ -365,10 +393,22 @@ class UlnetComm(Comm):
             assembly = self._arriving[number] = Assembly()
         return assembly
 
-    def _must_fit(self, size: int) -> None:
-        """Before memory is taken: what is announced can be true. Raises RpcError."""
-        if self.endpoint.taken + size > MEMORY_LIMIT:
-            text = f"{size} bytes are announced, and this process may have {MEMORY_LIMIT}: send less at once"
+    def _may_come(self, size: int) -> None:
+        """Before it is fetched: what this comm announces can be true. Raises RpcError.
+
+        It is not counted for other comms: to announce costs the partner nothing, and is to stop nobody.
+        """
+        self._must_fit(size, MEMORY_LIMIT - self._coming)
+
+    def _must_fit(self, size: int, most: int = MEMORY_LIMIT) -> None:
+        """Before memory is taken: a partner has half of what the others leave, at most. Raises RpcError."""
+        taken, own = self.endpoint.taken, self.partner.taken
+        most = max(min(most, (MEMORY_LIMIT - taken - own) // 2), 0)
+        if size > most:
+            text = (
+                f"{size} bytes are announced, and of the {MEMORY_LIMIT} of this process {most} more "
+                "may come from that one: send less at once"
+            )
             raise RpcError(errno.ENOMEM, text)
 
     @property
@@ -381,18 +421,22 @@ class UlnetComm(Comm):
             assembly.counted += size
         if self._is_known:
             self._taken += size
-            self.endpoint.taken += size
+            self._count(size)
+
+    def _count(self, size: int) -> None:
+        self.endpoint.taken += size
+        self.partner.taken += size
 
     async def _have_room(self, held: int = 0) -> None:
         """Wait while too much that is whole is not read; so many bytes wait, too. Raises RpcError."""
         self._must_fit(held)
-        self.endpoint.taken += held
+        self._count(held)
         try:
             while self._kept >= KEPT and not self._why:
                 self._room.clear()
                 await self._room.wait()
         finally:
-            self.endpoint.taken -= held
+            self._count(-held)
 
     def _advance(self) -> None:
         """Pass on what is whole, in order."""

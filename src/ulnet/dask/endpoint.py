@@ -70,7 +70,7 @@ class Endpoint:
         self.net: str = "tcp"
         self.listeners: dict[int, Callable[[UlnetComm], None]] = {}
         self.comms: dict[int, UlnetComm] = {}
-        self.taken: int = 0  # bytes of what comes, or waits to be read, on all comms
+        self.taken: int = 0  # bytes of what came and is not read yet, on all comms
         self.partners: dict[Nid, Partner] = {}
         self._settings = given
         self._starting = asyncio.Lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from ulnet.rpc import Call
@@ -29,14 +30,18 @@ class FetchQueue:
         """Whether nothing is fetched, or waits for that."""
         return not self._due and not self._waiting
 
-    async def fetch(self, call: Call, memory: memoryview) -> None:
-        """All that the call lends, into that memory. Raises LNetError."""
+    async def fetch(self, call: Call, memory: memoryview, came: Callable[[int], None]) -> None:
+        """All that the call lends, into that memory. Raises LNetError.
+
+        `came` is told the bytes of each piece; what it raises ends it.
+        """
         size = memory.nbytes
         await self._admitted(size)
         moved = 0
 
         def progress(now: int, _: int) -> None:
             nonlocal moved
+            came(now - moved)
             self._came(now - moved)
             moved = now
 

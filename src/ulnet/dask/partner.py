@@ -25,6 +25,7 @@ class Partner:
     def __init__(self, node: Node, nid: Nid, gone: Callable[[Partner, str], None]) -> None:
         self.nid = nid
         self.queue: FetchQueue = FetchQueue()  # of the large frames that it offers
+        self.taken: int = 0  # bytes of what came from it and is not read yet
         self.lends: int = 0  # calls under way whose bulk it may fetch
         self._gone = gone
         self._client = Client(node, nid, SERVICE, slots=SLOTS)
