@@ -231,8 +231,7 @@ class Handshake:
         first = source == bond.guess(peer.nid)
         overtaken = is_older(hello.source, peer.incarnation) and not (first and peer.unconfirmed)
         confirmed = first and peer.unconfirmed
-        if first:
-            peer.unconfirmed = False
+        peer.unconfirmed &= not first
         if peer.connected and stamp is not Stamp.ZERO and overtaken:
             self._drop("bonding HELLO that was overtaken")
             return
