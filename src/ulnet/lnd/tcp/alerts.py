@@ -26,7 +26,7 @@ _ALERTS: Final = {
 
 def words_of(error: ssl.SSLError) -> str:
     """What an error of TLS means."""
-    reason = error.reason or str(error)
+    reason: str = getattr(error, "reason", None) or str(error)  # ssl has None there for some
     alert = reason.partition("ALERT_")[2]
     if not alert:
         return f"TLS failed: {reason.replace('_', ' ').lower()}"
