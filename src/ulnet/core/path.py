@@ -122,8 +122,7 @@ class Path:
 
     def needs(self, count: int) -> int:
         """The credits of its NI that so many messages more take: answers beyond half of all take none."""
-        queue = self.queue
-        return max(min(count, queue.most_answers - queue.answers), 0) if self.answers else count
+        return max(min(count, self.queue.most_answers - self.queue.answers), 0) if self.answers else count
 
     def header(self, template: Header) -> Header:
         """The header of messages of that template on this path."""

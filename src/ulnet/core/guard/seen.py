@@ -75,7 +75,8 @@ class Seen:
 
     def length(self, wmd: bytes, whole: int) -> int:
         """What the ACK of that PUT says, which has that length."""
-        return found[2].get(wmd[11:13], whole) if (found := self._pages.get(wmd[:11])) else whole
+        found = self._pages.get(wmd[:11])
+        return whole if found is None else found[2].get(wmd[11:13], whole)
 
     def taken(self, wmd: bytes) -> bool | None:
         """Whether this PUT was taken; None: not known any more."""

@@ -119,7 +119,7 @@ class Acceptor:
             if sock.fileno() >= self._most_files:
                 freed = self._free_a_file(sock, address[0])
                 if freed is None:
-                    text = "this process has nearly no file descriptors left"
+                    text = "this process has nearly no file descriptors left: raise `ulimit -n`"
                     self._shared.report(_refusal(address[0], text))
                     continue
                 sock = freed

@@ -197,8 +197,8 @@ class Conn:
 
     def give_way(self) -> None:
         """Close what the peer has from this address."""
-        why = "its address has more connections, and others call"
-        reason = f"closed the connection to {self.peer}: {why}, of which this process cannot have more"
+        why = "its address has more connections than another one that calls, and no descriptors are left"
+        reason = f"closed the connection to {self.peer}: {why}: raise `ulimit -n`"
         self.shared.report(Line("connection.refused", reason, source=self.remote_ip, why=why))
         self._close_all(Failure(errno.EMFILE, HealthStatus.REMOTE_DROPPED, reason))
 

@@ -31,8 +31,10 @@ _UNREAD: Final = 98304  # bytes of TLS itself that the other side has not read
 _TOO_LONG: Final = (
     f"its part of the TLS handshake is longer than {_SHAKEN} bytes: too many certificates or NIDs"
 )
-_NO_PAYLOAD: Final = "most of what it sends are records of TLS that are no payload, or are tiny"
-_NOT_READ: Final = "it does not read what TLS has to say to it"
+_NO_PAYLOAD: Final = (
+    "most of what it sends are records of TLS that are no payload, or are tiny: see what runs there"
+)
+_NOT_READ: Final = "it does not read the answers of TLS that it asks for: see what runs there"
 _receive, _transmit = socket.socket.recv_into, socket.socket.send
 _NOTHING: Final = memoryview(b"")
 _HUNG_UP: Final = "it hung up during the TLS handshake"
@@ -259,7 +261,8 @@ class SecureSocket(socket.socket):
         try:
             _ = self.certificate
         except ValueError:
-            raise OSError(errno.EACCES, "its certificate has names that are no text") from None
+            text = "its certificate has names that are no text: make it anew with `ulnet pki`"
+            raise OSError(errno.EACCES, text) from None
         return ""
 
     def _asks_for_more(self) -> bool:
