@@ -197,8 +197,9 @@ class Conn:
 
     def give_way(self) -> None:
         """Close what the peer has from this address."""
-        why = "its address has more connections than another one that calls, and no descriptors are left"
-        reason = f"closed the connection to {self.peer}: {why}: raise `ulimit -n`"
+        why = "its address has more connections, and others call"
+        text = f"{why}, of which this process can have no more: raise `ulimit -n`"
+        reason = f"closed the connection to {self.peer}: {text}"
         self.shared.report(Line("connection.refused", reason, source=self.remote_ip, why=why))
         self._close_all(Failure(errno.EMFILE, HealthStatus.REMOTE_DROPPED, reason))
 
