@@ -283,6 +283,27 @@ def test_bytes_for_which_the_kernel_has_no_memory_leave_once(
     assert failed <= 1
 
 
+@pytest.mark.parametrize("end", ["open", "closed", "reset"])
+def test_a_short_record_at_the_end_of_a_piece_is_read(pair: Pair, end: str) -> None:
+    """It looks like the beginning of one that is as long as that before it."""
+    a, b = pair
+    a.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sizes = (15_000, 16_384 - 15_022 - 22)
+    for size in sizes:
+        a.send(bytes(size))
+    if end == "reset":
+        b.send(b"unread")
+    if end != "open":
+        a.close()
+    buffer = bytearray(20_000)
+    assert b.recv_into(buffer) == sum(sizes)
+    if end == "closed":
+        assert b.recv_into(buffer) == 0
+    else:
+        with pytest.raises(BlockingIOError if end == "open" else ConnectionResetError):
+            b.recv_into(buffer)
+
+
 def test_a_reset_comes_behind_what_is_whole(pair: Pair) -> None:
     """As on plain connections: it may have been acknowledged by TCP."""
     a, b = pair

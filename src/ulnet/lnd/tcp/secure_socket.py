@@ -105,10 +105,13 @@ class SecureSocket(socket.socket):
         tls, source = self._tls, self._in
         read: Any = tls.read  # a record at a time; how many bytes
         came = begun = reads = 0
+        held, record = source.pending, 1  # bytes that OpenSSL has not looked at; of those, the last record's
         try:
             while count < size:
-                # Errors of OpenSSL are slow, so that it is asked where it may have something.
-                if source.pending or tls.pending():
+                # Errors of OpenSSL are slow, so that it is asked where it may have something. What a full
+                # piece ends with is most likely the beginning of a record, if the last one was longer.
+                cut = held < record and came == self._piece and count - begun >= _SMALL * reads
+                if (held and not cut) or tls.pending():
                     try:
                         got = read(size - count, view[count:])
                     except ssl.SSLWantReadError:
@@ -118,14 +121,17 @@ class SecureSocket(socket.socket):
                             break
                         count += got
                         reads += 1
+                        left = source.pending
+                        held, record = left, held - left
                         continue
                 full = self._pay(came, count - begun, reads)
                 begun, reads = count, 0
                 if came and count and not full:
                     break
-                came = self._feed()
-                if not came:
+                came = self._feed_if_any() if cut else self._feed()
+                if not (came or cut):
                     break
+                held = source.pending
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             pass  # the end, which the next call finds again
         except ssl.SSLError as error:
@@ -167,6 +173,16 @@ class SecureSocket(socket.socket):
             self._in.write(self._scratch[:count])
             self._beyond += count
         return count
+
+    def _feed_if_any(self) -> int:
+        """As `_feed`; 0 where that fails, as the next call does then."""
+        try:
+            return self._feed()
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._failed = error
+            return 0
 
     # Out -------------------------------------------------------------------------------------------
 
