@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
-from ulnet.cli.pki import main
+from ulnet.cli.pki import main, make_authority, make_node
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -36,3 +37,54 @@ def test_node_names_the_authority_that_is_not_there(
     authority, out = str(tmp_path / "ca"), str(tmp_path / "node7")
     text = refused(capsys, "node", "--ca", authority, "--out", out, "10.0.0.7@tcp")
     assert text == f"ulnet pki: {authority}/ca.pem: No such file or directory\n"
+
+
+def test_revoke_adds_to_the_list_of_the_authority(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = tmp_path / "ca"
+    make_authority(authority)
+    nodes = [tmp_path / f"node{number}" for number in range(3)]
+    for number, node in enumerate(nodes):
+        make_node(authority, node, [f"10.0.0.{number}@tcp"])
+    listed = authority / "revoked.pem"
+    for count, path in ((1, nodes[0]), (2, nodes[1] / "node.pem"), (2, nodes[0])):
+        assert main(["revoke", "--ca", str(authority), str(path)]) == 0
+        assert capsys.readouterr().out == (
+            f"{listed}: {count} revoked: copy it to the directories of all nodes\n"
+        )
+    assert len(list(x509.load_pem_x509_crl(listed.read_bytes()))) == 2
+
+
+def test_the_authority_keeps_what_it_has_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who wants to revoke the certificate of a host that is stolen has it nowhere else."""
+    authority = tmp_path / "ca"
+    make_authority(authority)
+    for number in (1, 2):
+        make_node(authority, tmp_path / "node", [f"10.0.0.{number}@tcp"])
+    issued = sorted((authority / "issued").iterdir())
+    assert main(["show", *map(str, issued)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line.split(": ")[1] for line in lines) == ["10.0.0.1@tcp", "10.0.0.2@tcp"]
+    assert [Path(line.split(": ")[0]) for line in lines] == issued
+
+
+def test_revoke_refuses_what_is_not_of_the_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority, other, node = tmp_path / "ca", tmp_path / "other", tmp_path / "node"
+    make_authority(authority)
+    make_authority(other)  # of the same name
+    make_node(other, node, ["10.0.0.1@tcp"])
+    words = ("revoke", "--ca", str(authority))
+    assert refused(capsys, *words, str(node)) == (
+        f"ulnet pki: {node}/node.pem is of another authority than {authority}: name that\n"
+    )
+    assert refused(capsys, *words, str(node / "node.key")) == (
+        f"ulnet pki: {node}/node.key: it has no certificate in PEM form\n"
+    )
+    assert not (authority / "revoked.pem").exists()
+    (other / "revoked.pem").write_text("no list")
+    assert refused(capsys, "revoke", "--ca", str(other), str(node)) == (
+        f"ulnet pki: {other}/revoked.pem is no list of revoked certificates: bring it back, "
+        "or begin anew without it\n"
+    )
+    assert (other / "revoked.pem").read_text() == "no list"

@@ -21,19 +21,24 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-__all__ = ["main", "make_authority", "make_node", "parser"]
+__all__ = ["ISSUED", "REVOKED", "main", "make_authority", "make_node", "parser", "revoke"]
 
 _EXAMPLES = """\
 example:
   ulnet pki ca /root/site-ca
   ulnet pki node --ca /root/site-ca --out node7 10.0.0.7@tcp 10.1.0.7@tcp1
   ulnet pki show /etc/ulnet/pki
+  ulnet pki revoke --ca /root/site-ca /root/site-ca/issued/5f3a9c.pem
 
 `ca` makes the authority: ca.pem goes to all nodes, ca.key stays where it is. `node` makes ca.pem, node.pem
 and node.key, which lnetd reads from the directory --credentials, and again when they change; NIDs may be
-patterns (10.0.0.[1-8]@tcp). `show` tells whom a certificate is for, and until when.
+patterns (10.0.0.[1-8]@tcp). `show` tells whom certificates are for, and until when. `revoke` makes
+revoked.pem, the list of certificates that are good no more: copy it to the directories of all nodes. The
+certificates that were made are in the directory issued of the authority.
 Exit status: 0 done, 1 not done (of show: it has expired, or will within --warn days), 2 usage.
 """
+ISSUED = "issued"  # directory of an authority: the certificates that it has made
+REVOKED = "revoked.pem"  # file of an authority, and of nodes
 _SKEW = timedelta(hours=1)  # clocks of nodes differ
 _DAY = 86400.0
 
@@ -59,7 +64,7 @@ def main(argv: list[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """Its words."""
     words = command_parser("ulnet pki", "Certificates for secured connections between nodes.", _EXAMPLES)
-    kinds = words.add_subparsers(required=True, metavar="ca | node | show")
+    kinds = words.add_subparsers(required=True, metavar="ca | node | show | revoke")
     ca = kinds.add_parser("ca", help="make an authority")
     ca.add_argument("directory", help="where ca.pem and ca.key go; there must be none")
     ca.add_argument("--name", default="LNet", help="its name (LNet)")
@@ -73,12 +78,16 @@ def parser() -> argparse.ArgumentParser:
     node.add_argument("--days", type=_days, default=365, metavar="N", help="how long it is good (365)")
     node.set_defaults(run=_node)
     show = kinds.add_parser("show", help="tell whom a certificate is for, and until when")
-    show.add_argument("path", help="a certificate, or the directory with node.pem")
+    show.add_argument("path", nargs="+", type=Path, help="a certificate, or the directory with node.pem")
     show.add_argument(
         "--warn", type=_days, default=0, metavar="N", help="exit status 1 N days before its end"
     )
     show.add_argument("--json", action="store_true", help="as a JSON object")
     show.set_defaults(run=_show)
+    bad = kinds.add_parser("revoke", help="list certificates that are good no more, in revoked.pem of DIR")
+    bad.add_argument("path", nargs="+", type=Path, help="a certificate, or the directory with node.pem")
+    bad.add_argument("--ca", required=True, metavar="DIR", help="where ca.pem and ca.key are")
+    bad.set_defaults(run=_revoke)
     return words
 
 
@@ -102,24 +111,38 @@ def _node(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    path = Path(options.path)
-    found = certificate_in(path / "node.pem" if path.is_dir() else path)
-    left = (found.expires - time.time()) / _DAY
-    if options.json:
-        told = {
-            "name": found.name,
-            "nids": list(map(str, found.nids)),
-            "expires": found.expires,
-            "days": left,
-        }
-        print(json.dumps(told))
-    else:
-        print(f"{path}: {_sentence(found)}")
-    return int(left <= options.warn)
+    found = [certificate_in(_certificate_at(path)) for path in options.path]
+    for path, one in zip(options.path, found, strict=True):
+        if options.json:
+            told = {
+                "name": one.name,
+                "nids": list(map(str, one.nids)),
+                "expires": one.expires,
+                "days": _days_left(one),
+            }
+            print(json.dumps(told))
+        else:
+            print(f"{path}: {_sentence(one)}")
+    return int(any(_days_left(one) <= options.warn for one in found))
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    authority = Path(options.ca)
+    count = revoke(authority, [_certificate_at(path) for path in options.path])
+    print(f"{authority / REVOKED}: {count} revoked: copy it to the directories of all nodes")
+    return 0
+
+
+def _certificate_at(path: Path) -> Path:
+    return path / "node.pem" if path.is_dir() else path
+
+
+def _days_left(found: Certificate) -> float:
+    return (found.expires - time.time()) / _DAY
 
 
 def _sentence(found: Certificate) -> str:
-    left = (found.expires - time.time()) / _DAY
+    left = _days_left(found)
     until = datetime.fromtimestamp(found.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
     when = f"good until {until}, for {left:.0f} days" if left > 0 else f"not good since {until}"
     return f"{found.name}: {', '.join(map(str, found.nids)) or 'no NIDs'}; {when}"
@@ -147,8 +170,7 @@ def make_authority(directory: Path, name: str = "LNet", days: int = 3650) -> Non
 def make_node(authority: Path, out: Path, nids: list[str], name: str | None = None, days: int = 365) -> None:
     """The files of a node whose certificate is good for these NIDs. Raises OSError, ValueError."""
     from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     if len(nids) > MOST_NAMES:
@@ -161,12 +183,7 @@ def make_node(authority: Path, out: Path, nids: list[str], name: str | None = No
             NidList.parse(nid)
         except NidError as bad:
             raise ValueError(str(bad)) from None
-    public = (authority / "ca.pem").read_bytes()
-    issuer = x509.load_pem_x509_certificate(public)
-    issuing = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)
-    if not isinstance(issuing, EllipticCurvePrivateKey):
-        text = f"{authority / 'ca.key'} is no key of an authority: name a directory of `ulnet pki ca`"
-        raise ValueError(text)
+    issuer, issuing = _authority_in(authority)
     key = _new_key()
     names = [x509.UniformResourceIdentifier(f"lnet:{nid}") for nid in nids]
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -177,12 +194,88 @@ def make_node(authority: Path, out: Path, nids: list[str], name: str | None = No
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(issuing, hashes.SHA256())
     )
-    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    issued = authority / ISSUED
+    for directory in (issued, out):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # First: who wants to revoke it must have it.
+    _write((issued / f"{certificate.serial_number:x}.pem", _public(certificate), 0o644))
     _write(  # a node may read them at any moment, and a key fits one certificate
-        (out / "ca.pem", public, 0o644),
+        (out / "ca.pem", _public(issuer), 0o644),
         (out / "node.key", _private(key), 0o600),
         (out / "node.pem", _public(certificate), 0o644),
     )
+
+
+def revoke(authority: Path, certificates: list[Path]) -> int:
+    """Add certificates to the authority's list of those that are good no more: how many it has then.
+
+    The list is good as long as the authority is. Raises OSError, ValueError.
+    """
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    issuer, issuing = _authority_in(authority)
+    place, now = authority / REVOKED, datetime.now(UTC)
+    revoked = {one.serial_number: one for one in _list_in(place)}
+    for path in certificates:
+        certificate = _certificate_in(path)
+        try:
+            certificate.verify_directly_issued_by(issuer)
+        except (InvalidSignature, TypeError, ValueError):
+            raise ValueError(f"{path} is of another authority than {authority}: name that") from None
+        number = certificate.serial_number
+        one = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
+        revoked.setdefault(number, one)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer.subject)
+        .last_update(now - _SKEW)
+        .next_update(issuer.not_valid_after_utc)
+    )
+    for one in revoked.values():
+        builder = builder.add_revoked_certificate(one)
+    signed = builder.sign(issuing, hashes.SHA256())
+    _write((place, signed.public_bytes(serialization.Encoding.PEM), 0o644))
+    return len(revoked)
+
+
+def _authority_in(directory: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
+    """Its certificate and key. Raises OSError, ValueError."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+    issuer = _certificate_in(directory / "ca.pem")
+    key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), None)
+    if not isinstance(key, EllipticCurvePrivateKey):
+        text = f"{directory / 'ca.key'} is no key of an authority: name a directory of `ulnet pki ca`"
+        raise ValueError(text)
+    return issuer, key
+
+
+def _certificate_in(path: Path) -> x509.Certificate:
+    from cryptography import x509
+
+    data = path.read_bytes()
+    try:
+        return x509.load_pem_x509_certificate(data)
+    except ValueError:
+        raise ValueError(f"{path}: it has no certificate in PEM form") from None
+
+
+def _list_in(path: Path) -> list[x509.RevokedCertificate]:
+    """Of the certificates that are revoked so far."""
+    from cryptography import x509
+
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    try:
+        return list(x509.load_pem_x509_crl(data))
+    except ValueError:
+        text = f"{path} is no list of revoked certificates: bring it back, or begin anew without it"
+        raise ValueError(text) from None
 
 
 def _new_key() -> EllipticCurvePrivateKey:

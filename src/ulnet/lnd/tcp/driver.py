@@ -197,6 +197,10 @@ class TcpLnd:
         shared.reports_again()
         if shared.credentials is not None:
             shared.credentials.refresh()
+            if shared.credentials.revised:
+                shared.credentials.revised = False
+                for state in list(self._states.values()):
+                    state.end_secured()
         self._timer = shared.loop.call_later(shared.sweep_interval, self._sweep)
         starved = list(shared.starved)
         shared.starved.clear()

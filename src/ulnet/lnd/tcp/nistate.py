@@ -145,6 +145,13 @@ class NiState:
         for peer in list(self.peers.values()):
             peer.close([conn for conn in peer.conns if not conn.rx.secure], failure)
 
+    def end_secured(self) -> None:
+        """End the connections whose certificates may be revoked by now: they are made anew, or are not."""
+        reason = "the list of revoked certificates is another: secured connections are made anew"
+        failure = Failure(errno.EACCES, HealthStatus.LOCAL_ERROR, reason)
+        for peer in list(self.peers.values()):
+            peer.close([conn for conn in peer.conns if conn.rx.secure], failure)
+
     def end_denied(self) -> None:
         """End all that there is with peers that are denied. Nothing more is queued for them meanwhile."""
         for peer in list(self.peers.values()):

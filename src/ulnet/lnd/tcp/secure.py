@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
@@ -26,6 +27,9 @@ __all__ = ["FIRST_BYTE", "Credentials", "Security"]
 
 FIRST_BYTE: Final = b"\x16"  # of a TLS record with a handshake; requests of any byte order begin otherwise
 _FILES: Final = ("ca.pem", "node.pem", "node.key")
+_REVOKED: Final = (
+    "revoked.pem"  # certificates of the authority that are good no more; there may be no such file
+)
 _LOOK_AGAIN: Final = 1.0  # seconds between looks whether the files are others
 
 
@@ -38,11 +42,15 @@ class Security(IntEnum):
 
 
 class Credentials:
-    """A node's certificate and key, and the authority that it trusts: three files of a directory.
+    """A node's certificate and key, the authority that it trusts, and the certificates that this has revoked.
+
+    Those are files of a directory; of the revoked ones there need not be a list.
 
     They are read anew when they have changed, for connections that are made from then on. What is of no use
     then is told, and what there was stays: what cannot be read, has expired, or is not for all NIDs that are
-    `needed`. Raises LNetError where there is nothing to begin with.
+    `needed`. Where the list is another then, `revised` is set, for connections that were made before.
+
+    Raises LNetError where there is nothing to begin with.
     """
 
     __slots__ = (
@@ -57,6 +65,8 @@ class Credentials:
         "listener",
         "needed",
         "own",
+        "revised",
+        "revoked",
     )
 
     def __init__(self, directory: str, clock: Callable[[], float], report: Callable[[str], None]) -> None:
@@ -68,7 +78,8 @@ class Credentials:
         self._looked = clock()
         self._scratch = memoryview(bytearray(MOST_PIECE))  # that all connections share
         self._stamp = self._stamps()
-        self.own, self.listener, self.caller = self._load()
+        self.revised: bool = False  # whoever ends connections for it takes it back
+        self.own, self.listener, self.caller, self.revoked = self._load()
         self._look_at_key()
 
     def _look_at_key(self) -> None:
@@ -83,7 +94,7 @@ class Credentials:
 
     def _stamps(self) -> tuple[int, ...]:
         stamps: list[int] = []
-        for name in _FILES:
+        for name in (*_FILES, _REVOKED):
             try:
                 found = os.stat(self._directory / name)
             except OSError:
@@ -91,10 +102,11 @@ class Credentials:
             stamps += [found.st_mtime_ns, found.st_ino, found.st_size]  # times move a few ms at once
         return tuple(stamps)
 
-    def _load(self) -> tuple[Certificate, ssl.SSLContext, ssl.SSLContext]:
+    def _load(self) -> tuple[Certificate, ssl.SSLContext, ssl.SSLContext, bytes]:
         authority, certificate, key = [str(self._directory / name) for name in _FILES]
         contexts = []
         try:
+            revoked = self._list_of_revoked()
             for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
                 context = ssl.SSLContext(protocol)
                 context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -102,6 +114,8 @@ class Credentials:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(cafile=authority)
                 context.load_cert_chain(certificate, key)
+                if revoked:
+                    self._refuse_revoked(context)
                 contexts.append(context)
             contexts[0].num_tickets = 0
             own = certificate_in(certificate)
@@ -113,7 +127,23 @@ class Credentials:
                 f"{', '.join(_FILES)}, as `ulnet pki` makes them"
             )
             raise LNetError(getattr(error, "errno", None) or errno.EINVAL, text) from None
-        return own, contexts[0], contexts[1]
+        return own, contexts[0], contexts[1], revoked
+
+    def _list_of_revoked(self) -> bytes:
+        try:
+            return (self._directory / _REVOKED).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _refuse_revoked(self, context: ssl.SSLContext) -> None:
+        """Refuse the certificates of that list. Raises OSError."""
+        path = self._directory / _REVOKED
+        with suppress(ssl.SSLError):  # its words name neither the file nor what is wrong with it
+            context.load_verify_locations(cafile=str(path))
+        if not context.cert_store_stats()["crl"]:
+            text = f"{path} has no list of revoked certificates in PEM form"
+            raise OSError(errno.EINVAL, text)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
     def secure(self, sock: socket.socket, *, listening: bool = False) -> SecureSocket:
         """TLS on a connection that is called, or where `listening` was: the handshake is to follow."""
@@ -135,7 +165,7 @@ class Credentials:
         self._stamp = stamp
         self._missing = set()
         try:
-            own, listener, caller = self._load()
+            own, listener, caller, revoked = self._load()
         except LNetError as failed:
             self._report(f"{failed.text}; those read before stay in use")
             return
@@ -154,4 +184,8 @@ class Credentials:
             return
         self.own, self.listener, self.caller = own, listener, caller
         self._report(f"the certificate of {self._directory} was read anew: it is good until {until:%Y-%m-%d}")
+        if revoked != self.revoked:
+            self.revoked, self.revised = revoked, True
+            if not revoked:
+                self._report(f"there is no list of revoked certificates in {self._directory} any more")
         self._look_at_key()
