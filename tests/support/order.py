@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-# By `PYTEST_ADDOPTS=--durations=700 make test-all`: three quarters of the time of all tests. Half of them run
-# simulations, the others wait for time-outs and for whole programs.
+# By `PYTEST_ADDOPTS=--durations=700 make test-all`: more than three quarters of the time of all tests.
+# Half of them run simulations, the others wait for time-outs and for whole programs.
 SLOW = (
     "sim/test_sim_random",
     "sim/test_core_is_played",
@@ -21,6 +21,16 @@ SLOW = (
     "cli_lnetctl/test_lnetctl_busy_daemon",
     "sim/test_degraded_rates",
     "e2e/test_bond_hosts",
+    "observe/test_top",
+    "observe/test_history",
+    "rpc/test_greedy",
+    "packages/test_wheel",
+    "sim/test_sim_on_cluster",
+    "sim/test_sim_deleting",
+    "harness/test_harness",
+    "harness/test_mutants",
+    "sim/test_bond_guard",
+    "sim/test_duplicate_guard",
     "cli/test_lst",
     "cli_lnetctl/test_lnetctl_replay",
     "e2e/test_selftest_hosts",
@@ -51,6 +61,22 @@ SLOW = (
     "cli/test_ulnet_command",
     "e2e/test_rpc_hosts",
     "sim/test_sim_garbage",
+    "selftest/test_places",
+    "sim/test_bond_random",
+    "rpc/test_unread",
+    "e2e/test_power_loss",
+    "observe/test_fleet",
+    "core/test_guard_parts",
+    "e2e/test_secured_hosts",
+    "observe/test_dash",
+    "node/test_detection",
+    "harness/test_setup_env",
+    "rpc/test_hostile",
+    "observe/test_paper",
+    "e2e/test_cross_addresses",
+    "e2e/test_access_hosts",
+    "e2e/test_apply_hosts",
+    "sim/test_routed_hazards",
 )
 PARTS = ("all", "quick", "slow")
 
