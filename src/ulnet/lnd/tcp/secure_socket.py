@@ -138,14 +138,18 @@ class SecureSocket(socket.socket):
             self._say_last()
             raise OSError(errno.EPROTO, words_of(error)) from None
         except OSError as error:
-            if not count and not before:
-                raise
-            if not isinstance(error, BlockingIOError):
-                self._failed = error
+            self._fail_behind(count + before, error)
         self._beyond = max(self._beyond - _PAYS * (count - begun), 0)
         if self._out.pending:
             self._answer()
         return count
+
+    def _fail_behind(self, count: int, error: OSError) -> None:
+        """Raise the error: at the next call, if so many bytes were read before."""
+        if not count:
+            raise error
+        if not isinstance(error, BlockingIOError):
+            self._failed = error
 
     def _pay(self, came: int, payload: int, reads: int) -> bool:
         """The last piece had so much payload in so many records: whether there may be more to read now.
