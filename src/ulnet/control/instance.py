@@ -23,6 +23,7 @@ from ulnet.core.faults import FaultInjector
 from ulnet.core.generation import Generation
 from ulnet.core.guard.identity import Guarded
 from ulnet.core.lnd import Drivers, Lnd, Master, NiEvent, Payload
+from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet, Place
@@ -490,6 +491,15 @@ class LNet:
     def has_connection(self, msgs: list[Msg]) -> None:
         """See `Upcalls.has_connection`."""
         self._sender.credits.has_connection(msgs)
+
+    def reclaim(self, md: Md) -> None:
+        """Unlink md, and have nothing more come into its memory: what is on its way there is thrown away.
+
+        Over o2ib a peer may write to it until its transfer ends.
+        """
+        self.memory.md_unlink(md)
+        if md.linked:
+            self._reception.reclaim(md)
 
     def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> Receiver:
         """See `Upcalls.receiver`."""

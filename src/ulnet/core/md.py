@@ -13,22 +13,14 @@ from ulnet.wire.lnet import LNET_MTU
 
 if TYPE_CHECKING:
     from ulnet.core.event import Event
-    from ulnet.core.msg import Msg
+    from ulnet.core.msg import Incoming, Msg
     from ulnet.core.ni import NI
     from ulnet.core.path_load import InFlight
     from ulnet.core.peer import PeerNi
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
-__all__ = [
-    "INFINITE",
-    "MAX_FRAGMENTS",
-    "Buffer",
-    "EventHandler",
-    "Md",
-    "MdOption",
-    "fragments_of",
-]
+__all__ = ["INFINITE", "MAX_FRAGMENTS", "Buffer", "EventHandler", "Md", "MdOption", "fragments_of"]
 
 Buffer = bytes | bytearray | memoryview
 EventHandler = Callable[["Event"], None]
@@ -117,6 +109,7 @@ class Md:
     __slots__ = (
         "aborted",
         "acks_due",
+        "arriving",
         "asked",
         "asked_too",
         "auto_unlink",
@@ -184,6 +177,7 @@ class Md:
         self.me: MatchEntry | None = None
         self.offset: int = 0
         self.refs: int = 0  # operations under way
+        self.arriving: list[Incoming] | None = None  # payloads, where its owner may reclaim it
         self.acks_due: int = 0  # answers that were asked for: others are not taken
         self.replies_due: int = 0
         self.asked: PeerNi | None = None  # whom its last request went to: only that node may answer …

@@ -74,8 +74,7 @@ def _check_known(peer: Peer, primary: Nid, multi_rail: bool) -> None:
     if peer.multi_rail != multi_rail:
         kind = "Multi-Rail" if peer.multi_rail else "not Multi-Rail"
         raise LNetError(
-            errno.EPERM,
-            f"peer {primary} is configured as {kind}: delete it first to change that",
+            errno.EPERM, f"peer {primary} is configured as {kind}: delete it first to change that"
         )
 
 

@@ -372,6 +372,8 @@ class Reception:
         md, rx, mlength = incoming.md, incoming.rx, incoming.mlength
         assert md is not None
         assert rx is not None
+        if md.arriving is not None:
+            md.arriving.append(incoming)
         rx.take(incoming, md.slices(incoming.offset, mlength) if mlength else [], mlength, rlen)
 
     def _get(self, receiver: Receiver, match: Match, hdr: Header, rx: Payload) -> None:
@@ -505,6 +507,8 @@ class Reception:
             return
         ni, sender, md, hdr = incoming.ni, incoming.peer_ni, incoming.md, incoming.hdr
         assert md is not None
+        if md.arriving and incoming in md.arriving:
+            md.arriving.remove(incoming)
         self.release(incoming)
         is_put = hdr.type == _PUT
         kind = _PUT_EVENT if is_put else _REPLY_EVENT
@@ -539,6 +543,12 @@ class Reception:
             via = from_nid if from_nid != hdr.src_nid else None
             paths = self.answers.paths(now, _ACK, source, via, hdr.src_pid)
         self.answers.acknowledge(paths, [hdr.wmd], hdr.match_bits, mlength)
+
+    def reclaim(self, md: Md) -> None:
+        """Throw away what is still to come into the memory of md."""
+        for incoming in list(md.arriving or ()):
+            if incoming.rx is not None and incoming.rx.abandon(incoming):
+                self.end(incoming, _OK, errno.ECANCELED, "its memory was reclaimed")
 
     def release(self, incoming: Incoming) -> None:
         """A message needs its NI and its sender no more."""

@@ -38,6 +38,7 @@ class Sent:
         self.ended: Ended | None = None
         self.md: Md = Md([], self._handle)
         self.md.lasting = True
+        self.md.arriving = []
 
     def bind(
         self, data: Buffer, wanted: EventKind, timeout: float | None, ended: Ended, method: str | None
@@ -77,7 +78,7 @@ class Sent:
         """Nobody wants to hear of it any more."""
         self.ended = None
         if self.md.linked:  # it may wait for an answer still
-            self._core.memory.md_unlink(self.md)
+            self._core.reclaim(self.md)
 
     def recycle(self) -> None:
         """It may serve another one."""

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final, NamedTuple
 
+from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, Buffer, fragments_of
-from ulnet.core.memory import MatchEntry, Memory
+from ulnet.core.memory import MatchEntry
 from ulnet.nid import Nid
 from ulnet.node.port import Port, Sent
 from ulnet.node.watch import Watch
@@ -87,11 +88,11 @@ class Meter:
 class Loan:
     """Memory of a client that its server may write to, or read: `bulk` is what the request tells of it."""
 
-    __slots__ = ("_entries", "_memory", "bulk", "view")
+    __slots__ = ("_core", "_entries", "bulk", "view")
 
     def __init__(
         self,
-        memory: Memory,
+        core: LNet,
         view: memoryview,
         bits: int,
         *,
@@ -106,22 +107,26 @@ class Loan:
             raise RpcError(errno.EINVAL, "into read-only memory: give a bytearray or a writable view", "no")
         self.view: memoryview = view
         self.bulk: Bulk = Bulk(bits, view.nbytes)
-        self._memory = memory
+        self._core = core
         self._entries: list[MatchEntry] = []
         options = (OP_PUT if writable else OP_GET) | MANAGE_REMOTE
         try:
             for number, begin in enumerate(range(0, view.nbytes, REGION)):
-                me = memory.me_attach(BULK_PORTAL, match_bits=bits + number)
+                me = core.memory.me_attach(BULK_PORTAL, match_bits=bits + number)
                 self._entries.append(me)
-                memory.md_attach(me, view[begin : begin + REGION], meter, options=options)
+                md = core.memory.md_attach(me, view[begin : begin + REGION], meter, options=options)
+                md.arriving = []
         except BaseException:
             self.end()
             raise
 
     def end(self) -> None:
-        """Take the memory back."""
+        """Take the memory back: nothing comes into it any more. What was asked for may leave still."""
         for me in self._entries:
-            self._memory.me_unlink(me)
+            md = me.md
+            self._core.memory.me_unlink(me)
+            if md is not None and md.linked:
+                self._core.reclaim(md)
         self._entries.clear()
 
 

@@ -332,7 +332,7 @@ class Client:
             meter.total += view.nbytes
         bits = self.random(_BULK_BITS) << 16
         try:
-            loan = Loan(self.node.core.memory, view, bits, writable=writable, meter=meter)
+            loan = Loan(self.node.core, view, bits, writable=writable, meter=meter)
         except RpcError:
             raise
         except LNetError as refused:

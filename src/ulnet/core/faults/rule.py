@@ -57,8 +57,7 @@ class Fault:
         """This fault with its masks made whole. Raises LNetError(EINVAL)."""
         if (self.rate > 0) == (self.interval > 0) or self.rate < 0 or self.interval < 0:
             raise LNetError(
-                errno.EINVAL,
-                f"rate {self.rate} and interval {self.interval}: give one of them only, above 0",
+                errno.EINVAL, f"rate {self.rate} and interval {self.interval}: give one of them only, above 0"
             )
         if self.kind is FaultKind.DELAY and not 0 < self.latency <= _LONGEST:
             raise LNetError(

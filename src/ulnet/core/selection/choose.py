@@ -373,11 +373,7 @@ class Selector:
         return path
 
     def pick_untried(
-        self,
-        paths: PathSet,
-        source: Nid | None,
-        tried: Sequence[tuple[NI, PeerNi]],
-        size: int,
+        self, paths: PathSet, source: Nid | None, tried: Sequence[tuple[NI, PeerNi]], size: int
     ) -> Path:
         """The path for a message that failed: a pair not tried, while one is left. Raises LNetError."""
         self._parts.uncork()
