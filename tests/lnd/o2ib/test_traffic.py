@@ -19,7 +19,7 @@ from ulnet.lnd.o2ib.peer import Peer
 from ulnet.lnd.o2ib.verbs import Piece, Write
 from ulnet.nid import LNET_PID
 from ulnet.sim import SimNode, Simulation
-from ulnet.sim.verbs import SimDevice
+from ulnet.sim.verbs import SimDevice, SimPair
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
 from ulnet.wire.o2ib import O2ibType
 
@@ -37,7 +37,8 @@ def header(stranger: Stranger, node: SimNode, kind: MsgType = MsgType.PUT, **fie
 
 
 def write(stranger: Stranger, data: bytes, key: int, address: int) -> Write:
-    region = stranger.device.register(memoryview(data), False)
+    assert stranger.pair is not None
+    region = stranger.pair.register(memoryview(data), False)
     return Write([Piece(region, 0, len(data))], key, address)
 
 
@@ -356,12 +357,12 @@ def test_memory_that_is_sent_from_again_is_registered_once_and_released_with_its
         a.get(b.nid, PORTAL, size=BIG)
         sim.run_until_quiet()
         assert [region.remote for region in device.regions.values()] == [False]
-    assert device._keys == 1
+    assert device.registered == 1
     for _ in range(5):  # what peers write there is registered for each of them
         a.put(b.nid, PORTAL, data=bytes(BIG))
         sim.run_until_quiet()
         assert len(device.regions) == 1
-    assert device._keys == 6
+    assert device.registered == 6
     assert inbox.md is not None
     b.loop.enter(b.core.memory.md_unlink, inbox.md)
     assert not device.regions
@@ -375,14 +376,14 @@ def test_memory_that_cannot_be_registered_fails_the_message_alone(monkeypatch: p
     a.ping(b.nid)
     sim.run_until_quiet()
     full: list[SimDevice] = []
-    register = SimDevice.register
+    register = SimPair.register
 
-    def refuses(self: SimDevice, view: memoryview, remote: bool) -> Any:
-        if self in full:
+    def refuses(self: SimPair, view: memoryview, remote: bool) -> Any:
+        if self.device in full:
             raise LNetError(errno.ENOMEM, "the limit of locked memory is reached")
         return register(self, view, remote)
 
-    monkeypatch.setattr(SimDevice, "register", refuses)
+    monkeypatch.setattr(SimPair, "register", refuses)
     for device in (*a.host.devices, *b.host.devices):
         full[:] = [device]
         operations = [a.put(b.nid, PORTAL, data=bytes(BIG)), a.get(b.nid, PORTAL, size=BIG)]
