@@ -257,7 +257,7 @@ def test_a_call_of_ours_fails_without_a_domain(world: World) -> None:
     pair = world.calls()
     assert world.owner.events == [(CmEvent.CONNECT_ERROR, errno.ENOMEM)]
     (line,) = world.reports
-    assert line.startswith("counting0: counting0: no protection domain for another connection: ")
+    assert line.startswith("counting0: no protection domain for another connection: ")
     pair.close()
     assert len(lib.queue_pairs) == len(lib.domains) == 1
     well.close()

@@ -411,6 +411,39 @@ def test_ntx_bounds_what_the_driver_has() -> None:
     assert [put.status for put in puts].count(-errno.ENOMEM) == 4
 
 
+def test_what_waits_for_connections_holds_up_nobody_else() -> None:
+    """Messages to 512 addresses that nobody has had all transmits of the NI."""
+    sim, node, stranger = node_and_stranger()
+    state = node.o2ib.states[node.nid]
+    stranger.call(node)
+    node.ping(stranger.nid)
+    sim.run_until_quiet()
+    nobody = [f"10.0.{1 + number // 250}.{number % 250}@o2ib" for number in range(600)]
+    lost = [node.put(nid, PORTAL, data=bytes(BIG), ack=False) for nid in nobody]
+    sim.run(0.1)
+    assert (len(state.in_hand), state.requests) == (600, 0)
+    late = Stranger(sim, "10.0.0.8@o2ib")
+    puts = [node.put(peer.nid, PORTAL, data=b"x", ack=False) for peer in (stranger, late)]
+    sim.run(0.1)
+    assert [put.status for put in puts] == [0, 0]
+    sim.run_until_quiet()
+    assert {put.status for put in lost} == {-errno.EHOSTUNREACH}
+    assert (len(state.in_hand), state.requests) == (0, 0)
+
+
+def test_what_waited_for_a_connection_has_a_transmit_once_that_is_there() -> None:
+    sim, node, stranger = node_and_stranger()
+    state = node.o2ib.states[node.nid]
+    put = node.put(stranger.nid, PORTAL, data=b"x", ack=False)
+    sim.run_until(lambda: bool(state.in_hand))
+    assert state.requests == 0
+    sim.run_until(lambda: bool(conns(node)))
+    assert state.requests == 1
+    sim.run_until_quiet()
+    assert put.ok
+    assert state.requests == 0
+
+
 def test_peers_that_return_no_credits_hold_up_nobody_else() -> None:
     """Answers to 32 of them had all credits of the NI, and those to 64 of them all transmits."""
     sim = Simulation(1, thorough=True)

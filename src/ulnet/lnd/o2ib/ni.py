@@ -84,7 +84,9 @@ class NiState:
         self.set_tunables(float(ni.timeout))
         self.peers: dict[Nid, Peer] = {}
         self.in_hand: dict[Tx, None] = {}
-        self.requests: int = 0  # those in hand that are no answers, which the core bounds
+        self.requests: int = (
+            0  # those in hand that have a connection and are no answers, which the core bounds
+        )
         self.open: bool = True
         self.down: str = ""  # why nothing can be carried now
         self.failures: Failures = Failures(core, self._drain_soon)
@@ -151,7 +153,7 @@ class NiState:
                 rx.conn.get_reply(rx, msg)
                 continue
             try:
-                txs.append(self._transmit(msg))
+                txs.append(self._transmit(msg, bool(peer.conns)))
             except (LNetError, WireError) as failed:
                 number = failed.errno if isinstance(failed, LNetError) else errno.EINVAL
                 self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, number, str(failed))
@@ -173,10 +175,13 @@ class NiState:
                 text = f"{nid}: o2ib carries NIDs of four bytes only"
                 self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, errno.EAFNOSUPPORT, text)
 
-    def _transmit(self, msg: Msg) -> Tx:
-        """The transmit for a message (spec §4). Raises LNetError, WireError."""
+    def _transmit(self, msg: Msg, connected: bool) -> Tx:
+        """The transmit for a message (spec §4). Raises LNetError, WireError.
+
+        What waits for a connection is not counted: it holds nothing but its place in the queue of the peer.
+        """
         hdr = msg.hdr
-        if hdr.type not in ANSWERS and self.requests >= self.tunables.ntx:
+        if connected and hdr.type not in ANSWERS and self.requests >= self.tunables.ntx:
             raise LNetError(
                 errno.ENOMEM, f"{self.ni.nid}: all of ntx={self.tunables.ntx} transmits are in use"
             )
@@ -195,11 +200,20 @@ class NiState:
         else:
             tx = Tx(O2ibType.IMMEDIATE, (lnet, *msg.payload), now + self.timeout, msg)
         self.take(tx)
+        if connected:
+            self.count([tx])
         return tx
+
+    def count(self, txs: Iterable[Tx]) -> None:
+        """These have a connection."""
+        for tx in txs:
+            assert tx.msg is not None
+            tx.counted = tx.msg.hdr.type not in ANSWERS
+            self.requests += tx.counted
 
     def map(self, tx: Tx, pair: QueuePair) -> bool:
         """Register the payload of a request for the connection that carries it; else the message fails."""
-        msg, (lnet, *_) = tx.msg, tx.body
+        msg, lnet = tx.msg, tx.body[0]
         assert msg is not None
         assert isinstance(lnet, bytes)
         try:
@@ -226,14 +240,12 @@ class NiState:
         """A transmit gets its message."""
         assert tx.msg is not None
         self.in_hand[tx] = None
-        self.requests += tx.msg.hdr.type not in ANSWERS
 
     def let_go(self, tx: Tx) -> None:
         """Its message is over, or goes another way."""
         if tx in self.in_hand:
             del self.in_hand[tx]
-            assert tx.msg is not None
-            self.requests -= tx.msg.hdr.type not in ANSWERS
+            self.requests -= tx.counted
 
     def fail_unsent(self, msg: Msg, status: HealthStatus, number: int, reason: str) -> None:
         """End a message of which nothing has left, soon."""

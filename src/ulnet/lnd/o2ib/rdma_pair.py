@@ -254,14 +254,14 @@ class RdmaPair:
         try:
             if event == _ADDR_RESOLVED:
                 if self.lib.rdma_resolve_route(self.id, _RESOLVE_MS):
-                    raise abi.failed("no route")
+                    raise abi.failed(f"{self.device.name}: no route")
             elif event == _ROUTE_RESOLVED:
                 self.call(self._private)
             elif event in _CM_EVENTS:
                 self.linger = self.linger or event == _ESTABLISHED
                 self.owner.managed(_CM_EVENTS[event], abs(status), private)
         except LNetError as failed:
-            self.device.verbs.report(f"{self.device.name}: {failed.text}")
+            self.device.verbs.report(failed.text)
             self.owner.managed(CmEvent.CONNECT_ERROR, failed.errno, b"")
 
     # Working ----------------------------------------------------------------------------------------
