@@ -43,9 +43,10 @@ def fails_once(name: str) -> Callable[[], bool]:
 
 
 def conns_of(node: Node, own: str) -> list[Conn]:
+    """Those with the other side; an NI whose health was in doubt has some with itself."""
     state = node.core.nis[Nid.parse(own)].lnd_data
     assert isinstance(state, NiState)
-    return [conn for peer in state.peers.values() for conn in peer.conns]
+    return [conn for nid, peer in state.peers.items() if nid != Nid.parse(own) for conn in peer.conns]
 
 
 def count_domains(node: Node, own: str) -> tuple[int, int]:

@@ -11,9 +11,10 @@ from lnd.o2ib.test_hostile import connected, ends
 from lnd.o2ib.test_traffic import BIG, PORTAL, header, write
 from support.rdma import PARAMS, SHAPE, Stranger
 from ulnet.core.md import Md
+from ulnet.core.status import LNetError
 from ulnet.lnd.o2ib import abi
 from ulnet.sim import SimNode, Simulation
-from ulnet.sim.verbs import SimDevice
+from ulnet.sim.verbs import SimDevice, SimPair, SimRegion
 from ulnet.wire.lnet import MsgType
 from ulnet.wire.o2ib import O2ibMessage, O2ibType, Reason
 
@@ -372,6 +373,31 @@ def test_what_stays_registered_has_a_bound(size: int, kept: int) -> None:
         assert md is not None
         unlink(node, md)
     assert state.registrations.kept == 0 and not device.regions
+
+
+def test_memory_of_which_too_much_cannot_be_registered_is_for_each_transfer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of a descriptor, once for each connection, may be more than this process may lock."""
+    sim, node, stranger = connected()
+    device, state = of(node), node.o2ib.states[node.nid]
+    register = SimPair.register
+
+    def refuses(self: SimPair, view: memoryview, remote: bool) -> SimRegion:
+        if view.nbytes > BIG:
+            raise LNetError(errno.ENOMEM, "the limit of locked memory is reached")
+        return register(self, view, remote)
+
+    monkeypatch.setattr(SimPair, "register", refuses)
+    node.attach(PORTAL + 1)
+    for length, status in ((BIG, BIG), (BIG + 1, -errno.ENOMEM)):
+        _, region = stranger.memory(BIG)
+        hdr = header(stranger, node, MsgType.GET, portal=PORTAL + 1, length=length, wmd=bytes(16))
+        target = stranger.target(region, BIG, length - BIG) if length > BIG else stranger.target(region)
+        stranger.say_lnet(O2ibType.GET_REQ, hdr, cookie=3, target=target)
+        assert stranger.wait_for(O2ibType.GET_DONE).status == status
+        sim.run_until_quiet()
+        assert not device.regions and not state.registrations.kept
 
 
 def test_a_call_that_finds_no_domain_is_refused_and_the_next_one_is_not() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.md import Md
+from ulnet.core.status import LNetError
 from ulnet.lnd.o2ib.verbs import Piece, QueuePair, Region, Write
 from ulnet.wire.o2ib import RdmaTarget
 
@@ -132,7 +133,11 @@ class Registrations:
         size = md.fragments[0].nbytes
         if found is not None or size > _KEPT_EACH or self.kept + size > _KEPT:
             return found
-        found = _Kept(pair.register(md.fragments[0], False), size)
+        try:
+            region = pair.register(md.fragments[0], False)
+        except LNetError:  # there may be room for what is sent now
+            return None
+        found = _Kept(region, size)
         self.kept += size
         self._kept.setdefault(md, {})[pair] = found
         md.keep(self._forget)
