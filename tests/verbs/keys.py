@@ -103,7 +103,9 @@ async def steal(own: str, to: str) -> None:
             source = conn.pair.register(memoryview(bytes([number + 1] * 8)), False)
             sources.append(source)
             conn.pair.post([Write([Piece(source, 0, 8)], key, address + 8 * number)])
-        while sum(conn in conns_of(node, own) for conn in conns) > 1:
+        for _ in range(300):
+            if sum(conn in conns_of(node, own) for conn in conns) <= 1:
+                break
             await asyncio.sleep(0.1)
         await asyncio.sleep(2.0)
         left = [number for number, conn in enumerate(conns) if conn in conns_of(node, own)]
