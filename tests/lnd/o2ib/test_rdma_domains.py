@@ -21,7 +21,7 @@ from ulnet.lnd.o2ib.rdma_pair import RdmaPair
 from ulnet.lnd.o2ib.verbs import CmEvent, DeviceEvent, Request, Slot
 from ulnet.nid import Nid
 
-pytestmark = [pytest.mark.requirement("LND-o2ib"), pytest.mark.pure]
+pytestmark = pytest.mark.requirement("LND-o2ib")
 ADDR_RESOLVED, ROUTE_RESOLVED = 0, 2  # events of the connection manager
 
 
