@@ -153,7 +153,8 @@ class Stranger:
     def memory(self, size: int) -> tuple[bytearray, SimRegion]:
         """Memory that the other side may write to."""
         data = bytearray(size)
-        return data, self.device.register(memoryview(data), True)
+        assert self.pair is not None
+        return data, self.pair.register(memoryview(data), True)
 
     def target(self, region: SimRegion, *sizes: int) -> RdmaTarget:
         """Its descriptor, in fragments of these sizes."""

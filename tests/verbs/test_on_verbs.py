@@ -104,6 +104,18 @@ def test_bulk_of_all_sizes_arrives_as_it_was(hosts: Hosts) -> None:
     assert "all is well" in done.out, done.out + done.err + b.guest.run("true").out
 
 
+def test_a_key_that_one_connection_has_is_void_on_another(hosts: Hosts) -> None:
+    """By the device's own check. Before that, each side finds no protection domain once."""
+    a, b = hosts
+    program = str(ROOT / "tests/verbs/keys.py")
+    lender = b.guest.start(*PYTHON, program, "lend", b.nids[0])
+    b.guest.ok("sh", "-c", f"until grep -q lending /tmp/written.{lender}; do sleep 0.5; done", timeout=200)
+    done = a.guest.run(*PYTHON, program, "steal", a.nids[0], b.nids[0], timeout=300)
+    (RESULTS / "keys.txt").write_text(done.out + done.err + b.guest.written(lender))
+    b.guest.kill(lender)
+    assert "all is well" in done.out, done.out + done.err + b.guest.run("true").out
+
+
 def test_selftest_moves_bulk_both_ways_and_compares_all_of_it(hosts: Hosts) -> None:
     a, b = hosts
     for host in hosts:

@@ -36,7 +36,7 @@ class LndTunables:
     fmr_pool_size: int = 512  # o2ib: of kernel nodes, as the next two; nothing follows from them here
     fmr_flush_trigger: int = 384
     fmr_cache: int = 1
-    ntx: int = 512  # o2ib: messages with the driver that are no answers, at most
+    ntx: int = 512  # o2ib: messages on connections that are no answers, at most
     conns_per_peer: int = 1
     timeout: int = UNSET_TIMEOUT  # seconds
     tos: int = -1

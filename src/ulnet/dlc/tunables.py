@@ -89,7 +89,7 @@ TUNABLES: Final = {
     "fmr_pool_size": _of_o2ib("o2ib: of kernel nodes; without effect", 512),
     "fmr_flush_trigger": _of_o2ib("o2ib: of kernel nodes; without effect", 384),
     "fmr_cache": _of_o2ib("o2ib: of kernel nodes; without effect", 1),
-    "ntx": _of_o2ib("o2ib: messages with the driver that are no answers (512)", 512),
+    "ntx": _of_o2ib("o2ib: messages on connections that are no answers (512)", 512),
     "conns_per_peer": Tunable(
         *("connections, with TCP of each type, 0 to 127 (0: one, with TCP by speed)", None, 127),
         driver=True,

@@ -28,6 +28,8 @@ def _of_ni(state: NiState) -> str:
         return f"{len(state.in_hand)} transmits in hand, memory of {state.registrations.count} registered"
     device = state.device
     assert isinstance(device, SimDevice)
+    if device.domains.keys() - {pair.domain for pair in device.pairs}:
+        return f"{len(device.domains)} protection domains are left, with {len(device.pairs)} queue pairs"
     keys = [region.key for region in device.regions.values() if region.remote]
     if keys:
         return f"keys {keys} are left, by which peers may write"

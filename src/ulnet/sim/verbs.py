@@ -2,7 +2,9 @@
 
 A queue pair does its work requests in order. What is not acknowledged is sent again after 0.5 s, as often as
 its retry count says; a message that finds no receive buffer comes again after 10 ms, by its RNR count. Then
-the pair breaks, and so does one that writes where it may not. Each port is a device, which can be removed.
+the pair breaks, and so does one that writes where it may not. Each pair has a protection domain: keys of
+others' memory are void on it, though a device hands out released keys again. Each port is a device, which can
+be removed.
 """
 
 from __future__ import annotations
@@ -33,24 +35,56 @@ _NO_NEIGHBOUR: Final = 3.0  # seconds until an address that nobody has counts as
 _NO_SERVICE: Final = 8
 _CONSUMER: Final = 28
 _PAGE: Final = 4096
+_DOMAINS: Final = 32768
 _LANDED: Final = 256  # writes into one memory that are remembered
 
 
-class SimRegion:
-    """Registered memory, at an address that no other region of its device ever had."""
+class SimDomain:
+    """A protection domain, which is there until its queue pair is gone and all its memory is released."""
 
-    __slots__ = ("address", "device", "key", "remote", "view")
+    __slots__ = ("_ended", "device", "regions")
 
-    def __init__(self, device: SimDevice, key: int, address: int, view: memoryview, remote: bool) -> None:
+    def __init__(self, device: SimDevice) -> None:
+        """Raises LNetError(ENOMEM)."""
+        if len(device.domains) >= device.most_domains:
+            text = f"{device.name}: no protection domain for another connection: it has {device.most_domains}"
+            raise LNetError(errno.ENOMEM, text)
         self.device: SimDevice = device
+        self.regions: dict[SimRegion, None] = {}
+        self._ended: bool = False
+        device.domains[self] = None
+
+    def end(self) -> None:
+        """Its queue pair is gone."""
+        self._ended = True
+        self.forget_if_unused()
+
+    def forget_if_unused(self) -> None:
+        """Give it back, if nothing is in it."""
+        if self._ended and not self.regions:
+            self.device.domains.pop(self, None)
+
+
+class SimRegion:
+    """Registered memory of a domain. What has been released leaves its key and address to the next one."""
+
+    __slots__ = ("address", "domain", "key", "remote", "view")
+
+    def __init__(self, domain: SimDomain, key: int, address: int, view: memoryview, remote: bool) -> None:
+        self.domain: SimDomain = domain
         self.key: int = key
         self.address: int = address
         self.view: memoryview = view
         self.remote: bool = remote
+        domain.regions[self] = None
+        domain.device.regions[key] = self
 
     def release(self) -> None:
         """Nobody writes there any more."""
-        del self.device.regions[self.key]
+        device = self.domain.device
+        del self.domain.regions[self], device.regions[self.key]
+        device.released.setdefault(self.view.nbytes, []).append((self.key, self.address))
+        self.domain.forget_if_unused()
 
 
 class SimRequest:
@@ -63,8 +97,8 @@ class SimRequest:
         self._caller = caller
 
     def accept(self, owner: PairOwner, private: bytes, shape: Shape) -> SimPair:
-        """Let it connect."""
-        pair = SimPair(self._device, owner, shape)
+        """Let it connect. Raises LNetError(ENOMEM)."""
+        pair = SimPair(self._device, owner, shape, SimDomain(self._device))
         pair.other, self._caller.other = self._caller, pair
         pair.travel(self._accepted, pair, private)
         return pair
@@ -92,8 +126,11 @@ class SimRequest:
 class SimPair:
     """One end of a connection."""
 
-    def __init__(self, device: SimDevice, owner: PairOwner, shape: Shape) -> None:
+    def __init__(
+        self, device: SimDevice, owner: PairOwner, shape: Shape, domain: SimDomain | None = None
+    ) -> None:
         self.device = device
+        self.domain = domain  # which a caller has once it knows the way
         self.owner = owner
         self.shape = shape
         self.fabric: Fabric = device.fabric
@@ -146,8 +183,15 @@ class SimPair:
                 self._unreached(CmEvent.UNREACHABLE)
             else:
                 fabric.scheduler.after(_CM_RETRY, self._resolved, there, address, private, tries + 1)
-        else:
+        elif self._gets_domain():
             fabric.scheduler.after(fabric.latency(port, there), self._reached, address, private)
+
+    def _gets_domain(self) -> bool:
+        try:
+            self.domain = SimDomain(self.device)
+        except LNetError as failed:
+            self.tell(self.owner.managed, CmEvent.CONNECT_ERROR, failed.errno, b"")
+        return self.domain is not None
 
     def _reached(self, address: str, private: bytes) -> None:
         device = self.device.port.switch.devices.get(address)
@@ -171,6 +215,12 @@ class SimPair:
 
     # Working ------------------------------------------------------------------------------------------
 
+    def register(self, view: memoryview, remote: bool) -> SimRegion:
+        """Register memory in its domain."""
+        assert self.open and self.domain is not None, "memory is registered for a connection that is none"
+        assert not (remote and view.readonly)
+        return SimRegion(self.domain, *self.device.place(view.nbytes), view, remote)
+
     def post(self, works: Sequence[Work]) -> None:
         """Do these in order."""
         assert self.open, "post on a closed queue pair"
@@ -187,6 +237,9 @@ class SimPair:
             else:
                 size = sum(piece.length for piece in work.pieces)
                 assert len(work.pieces) <= self.device.pieces
+                for piece in work.pieces:
+                    assert isinstance(piece.region, SimRegion)
+                    assert piece.region.domain is self.domain, "memory of another protection domain is sent"
             begins = max(scheduler.now, port.tx_free)
             port.tx_free = begins + (size / port.params.rate if port.params.rate else 0.0)
             port.sent += size
@@ -272,7 +325,7 @@ class SimPair:
         data = b"".join(
             [piece.region.view[piece.offset : piece.offset + piece.length] for piece in work.pieces]  # type: ignore[attr-defined]
         )
-        if region is None or not region.remote:
+        if region is None or not region.remote or region.domain is not self.domain:
             return False
         at = work.address - region.address
         if at < 0 or at + len(data) > region.view.nbytes:
@@ -321,6 +374,8 @@ class SimPair:
             self.fabric.under_way -= self.posted
             self.posted = 0
             del self.device.pairs[self]
+            if self.domain is not None:
+                self.domain.end()
 
 
 class SimDevice:
@@ -335,7 +390,11 @@ class SimDevice:
         self.name: str = f"rdma-{port.name}"
         self.address = address
         self.owner = owner
+        self.domains: dict[SimDomain, None] = {}
+        self.most_domains: int = _DOMAINS
         self.regions: dict[int, SimRegion] = {}
+        self.registered: int = 0  # regions that there were
+        self.released: dict[int, list[tuple[int, int]]] = {}  # keys and addresses, by the regions' size
         self.pairs: dict[SimPair, None] = {}
         self._alive = True
         self._keys = 0
@@ -375,13 +434,16 @@ class SimDevice:
         pair.call(address, private)
         return pair
 
-    def register(self, view: memoryview, remote: bool) -> SimRegion:
-        """Register memory."""
-        assert not (remote and view.readonly)
+    def place(self, size: int) -> tuple[int, int]:
+        """Key and address for memory: those that were released last, as drivers do that keep keys."""
+        self.registered += 1
+        released = self.released.get(size)
+        if released:
+            return released.pop()
         self._keys += 1
-        region = self.regions[self._keys] = SimRegion(self, self._keys, self._next, view, remote)
-        self._next += view.nbytes + 2 * _PAGE
-        return region
+        address = self._next
+        self._next += size + 2 * _PAGE
+        return self._keys, address
 
     def link(self, up: bool) -> None:
         """The cable was pulled, or is back."""
@@ -402,12 +464,14 @@ class SimDevice:
             else:
                 pair.cut()
         self.regions.clear()
+        self.domains.clear()
         self._leave()
 
     def close(self) -> None:
         """Listen no more."""
         assert not self.pairs, "a device was closed with queue pairs open"
         assert not self.regions, "a device was closed with memory registered"
+        assert not self.domains, "a device was closed with protection domains"
         self._leave()
 
     def _leave(self) -> None:

@@ -19,7 +19,7 @@ from ulnet.lnd.o2ib.peer import Peer
 from ulnet.lnd.o2ib.verbs import Piece, Write
 from ulnet.nid import LNET_PID
 from ulnet.sim import SimNode, Simulation
-from ulnet.sim.verbs import SimDevice
+from ulnet.sim.verbs import SimDevice, SimPair
 from ulnet.wire.lnet import NO_WMD, Header, MsgType
 from ulnet.wire.o2ib import O2ibType
 
@@ -37,7 +37,8 @@ def header(stranger: Stranger, node: SimNode, kind: MsgType = MsgType.PUT, **fie
 
 
 def write(stranger: Stranger, data: bytes, key: int, address: int) -> Write:
-    region = stranger.device.register(memoryview(data), False)
+    assert stranger.pair is not None
+    region = stranger.pair.register(memoryview(data), False)
     return Write([Piece(region, 0, len(data))], key, address)
 
 
@@ -356,12 +357,12 @@ def test_memory_that_is_sent_from_again_is_registered_once_and_released_with_its
         a.get(b.nid, PORTAL, size=BIG)
         sim.run_until_quiet()
         assert [region.remote for region in device.regions.values()] == [False]
-    assert device._keys == 1
+    assert device.registered == 1
     for _ in range(5):  # what peers write there is registered for each of them
         a.put(b.nid, PORTAL, data=bytes(BIG))
         sim.run_until_quiet()
         assert len(device.regions) == 1
-    assert device._keys == 6
+    assert device.registered == 6
     assert inbox.md is not None
     b.loop.enter(b.core.memory.md_unlink, inbox.md)
     assert not device.regions
@@ -375,14 +376,14 @@ def test_memory_that_cannot_be_registered_fails_the_message_alone(monkeypatch: p
     a.ping(b.nid)
     sim.run_until_quiet()
     full: list[SimDevice] = []
-    register = SimDevice.register
+    register = SimPair.register
 
-    def refuses(self: SimDevice, view: memoryview, remote: bool) -> Any:
-        if self in full:
+    def refuses(self: SimPair, view: memoryview, remote: bool) -> Any:
+        if self.device in full:
             raise LNetError(errno.ENOMEM, "the limit of locked memory is reached")
         return register(self, view, remote)
 
-    monkeypatch.setattr(SimDevice, "register", refuses)
+    monkeypatch.setattr(SimPair, "register", refuses)
     for device in (*a.host.devices, *b.host.devices):
         full[:] = [device]
         operations = [a.put(b.nid, PORTAL, data=bytes(BIG)), a.get(b.nid, PORTAL, size=BIG)]
@@ -408,6 +409,39 @@ def test_ntx_bounds_what_the_driver_has() -> None:
     puts = [node.put(stranger.nid, PORTAL, data=b"x", ack=False) for _ in range(6)]
     sim.run(1.0)
     assert [put.status for put in puts].count(-errno.ENOMEM) == 4
+
+
+def test_what_waits_for_connections_holds_up_nobody_else() -> None:
+    """Messages to 512 addresses that nobody has had all transmits of the NI."""
+    sim, node, stranger = node_and_stranger()
+    state = node.o2ib.states[node.nid]
+    stranger.call(node)
+    node.ping(stranger.nid)
+    sim.run_until_quiet()
+    nobody = [f"10.0.{1 + number // 250}.{number % 250}@o2ib" for number in range(600)]
+    lost = [node.put(nid, PORTAL, data=bytes(BIG), ack=False) for nid in nobody]
+    sim.run(0.1)
+    assert (len(state.in_hand), state.requests) == (600, 0)
+    late = Stranger(sim, "10.0.0.8@o2ib")
+    puts = [node.put(peer.nid, PORTAL, data=b"x", ack=False) for peer in (stranger, late)]
+    sim.run(0.1)
+    assert [put.status for put in puts] == [0, 0]
+    sim.run_until_quiet()
+    assert {put.status for put in lost} == {-errno.EHOSTUNREACH}
+    assert (len(state.in_hand), state.requests) == (0, 0)
+
+
+def test_what_waited_for_a_connection_has_a_transmit_once_that_is_there() -> None:
+    sim, node, stranger = node_and_stranger()
+    state = node.o2ib.states[node.nid]
+    put = node.put(stranger.nid, PORTAL, data=b"x", ack=False)
+    sim.run_until(lambda: bool(state.in_hand))
+    assert state.requests == 0
+    sim.run_until(lambda: bool(conns(node)))
+    assert state.requests == 1
+    sim.run_until_quiet()
+    assert put.ok
+    assert state.requests == 0
 
 
 def test_peers_that_return_no_credits_hold_up_nobody_else() -> None:

@@ -164,12 +164,13 @@ class Conn:
 
     def queue(self, txs: Sequence[Tx]) -> None:
         """Post these when credits allow."""
+        assert self.pair is not None
         for tx in txs:
-            if tx.kind in RESERVED:
+            if tx.kind not in RESERVED:
+                self._ready.append(tx)
+            elif self.ni.map(tx, self.pair):
                 self._held.append(tx)
                 self.awaits(tx)
-            else:
-                self._ready.append(tx)
         self.pump()
 
     def _queue_oob(self, tx: Tx) -> None:
@@ -448,9 +449,8 @@ class Conn:
         try:
             if length > rx.target.length:
                 raise LNetError(errno.EMSGSIZE, f"{self.peer.nid} has {rx.target.length} bytes for {length}")
-            offset = msg.event.offset if msg.event is not None else 0
             if length:
-                tx.mapped = self.ni.registrations.map_source(msg.payload, msg.md, offset)
+                tx.mapped = self.ni.map_payload(msg, self.pair)
         except LNetError as failed:
             self.get_nak(rx, -failed.errno)
             self.ni.fail_unsent(msg, HealthStatus.LOCAL_ERROR, failed.errno, failed.text)
@@ -571,6 +571,7 @@ class Conn:
                 self.ni.let_go(tx)
                 tx.msg.unsent = not begun
                 self.ni.core.completed([tx.msg], status, failure.errno, f"{failure.reason}: it {phase.value}")
+        self.ni.registrations.end(self.pair)
         self.receiver.close()
         self.peer.closed(self, failure)
 

@@ -1,4 +1,7 @@
-"""Registered memory: what a peer writes to, for one transfer alone, and what is written to peers."""
+"""Registered memory: what a peer writes to, for one transfer alone, and what is written to peers.
+
+All of it is registered for one connection, whose peer alone may use the key.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.md import Md
-from ulnet.lnd.o2ib.verbs import Device, Piece, Region, Write
+from ulnet.core.status import LNetError
+from ulnet.lnd.o2ib.verbs import Piece, QueuePair, Region, Write
 from ulnet.wire.o2ib import RdmaTarget
 
 if TYPE_CHECKING:
@@ -15,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["MOST_PIECES", "Mapped", "Registrations", "writes_to"]
 
 MOST_PIECES: Final = 16  # of memory that is sent in place: what has more is copied together
+# Bytes that stay registered, of one descriptor and of all, once for each connection that sends them:
+# registering blocks the loop, and pins memory.
+_KEPT_EACH: Final = 16 << 20
+_KEPT: Final = 256 << 20
 
 
 class Mapped:
@@ -57,51 +65,54 @@ class Mapped:
 
 
 class _Kept:
-    """The registration of a descriptor's memory, to send from."""
+    """The registration of a descriptor's memory for a connection, to send from."""
 
-    __slots__ = ("region", "stale", "users")
+    __slots__ = ("region", "size", "stale", "users")
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, size: int) -> None:
         self.region = region
+        self.size = size
         self.users = 0
         self.stale = False
 
 
 class Registrations:
-    """Of one device. Memory of a descriptor that is sent from more than once stays registered with it."""
+    """Of one NI. Memory of a descriptor that is sent from more than once stays registered for connections."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._kept: dict[Md, _Kept] = {}
+    def __init__(self) -> None:
+        self._kept: dict[Md, dict[QueuePair, _Kept]] = {}
+        self.kept: int = 0  # bytes of all these
         self.count: int = 0  # transfers that are under way
 
-    def map_sink(self, views: list[memoryview]) -> Mapped:
-        """Register memory for one transfer that a peer writes there. Raises LNetError(ENOMEM).
+    def map_sink(self, pair: QueuePair, views: list[memoryview]) -> Mapped:
+        """Register memory for one transfer that the peer of that connection writes there.
 
-        The key is for these bytes, and void after `release`: devices do not ask which peer uses it. A peer
-        gets one for all it may write: memory in several pieces has a copy.
+        The key is for these bytes, and void after `release`. A peer gets one for all it may write: memory
+        in several pieces has a copy. Raises LNetError(ENOMEM).
         """
         if len(views) == 1:
-            return self._register(views, True)
+            return self._register(pair, views, True)
         bounce = bytearray(sum(view.nbytes for view in views))
-        return self._register([memoryview(bounce)], True).stands_for(views, bounce)
+        return self._register(pair, [memoryview(bounce)], True).stands_for(views, bounce)
 
-    def map_source(self, views: list[memoryview], md: Md | None, offset: int) -> Mapped:
-        """Register memory to send from, `offset` bytes behind the beginning of that of md.
+    def map_source(self, pair: QueuePair, views: list[memoryview], md: Md | None, offset: int) -> Mapped:
+        """Register memory to send from by that connection, `offset` bytes behind the beginning of that of md.
 
         Raises LNetError(ENOMEM).
         """
         if md is not None and len(views) == len(md.fragments) == 1 and (md.me is not None or md.threshold):
-            return self._of(md, offset, views[0].nbytes)
+            kept = self._of(pair, md)
+            if kept is not None:
+                return self._use(kept, offset, views[0].nbytes)
         if len(views) > MOST_PIECES:
             views = [memoryview(b"".join(views))]
-        return self._register(views, False)
+        return self._register(pair, views, False)
 
-    def _register(self, views: list[memoryview], remote: bool) -> Mapped:
+    def _register(self, pair: QueuePair, views: list[memoryview], remote: bool) -> Mapped:
         regions: list[Region] = []
         try:
             for view in views:
-                regions.append(self._device.register(view, remote))
+                regions.append(pair.register(view, remote))
         except BaseException:
             for region in regions:
                 region.release()
@@ -116,35 +127,54 @@ class Registrations:
         pieces = [Piece(region, 0, view.nbytes) for region, view in zip(regions, views, strict=True)]
         return Mapped(pieces, release)
 
-    def _of(self, md: Md, offset: int, length: int) -> Mapped:
-        kept = self._kept.get(md)
-        if kept is None:
-            kept = self._kept[md] = _Kept(self._device.register(md.fragments[0], False))
-            md.keep(self._forget)
+    def _of(self, pair: QueuePair, md: Md) -> _Kept | None:
+        """The registration that stays, if there is room for it."""
+        found = self._kept.get(md, {}).get(pair)
+        size = md.fragments[0].nbytes
+        if found is not None or size > _KEPT_EACH or self.kept + size > _KEPT:
+            return found
+        try:
+            region = pair.register(md.fragments[0], False)
+        except LNetError:  # there may be room for what is sent now
+            return None
+        found = _Kept(region, size)
+        self.kept += size
+        self._kept.setdefault(md, {})[pair] = found
+        md.keep(self._forget)
+        return found
+
+    def _use(self, kept: _Kept, offset: int, length: int) -> Mapped:
         kept.users += 1
         self.count += 1
 
         def release() -> None:
             self.count -= 1
             kept.users -= 1
-            if kept.stale and not kept.users:
-                kept.region.release()
+            self._release_unused(kept)
 
         return Mapped([Piece(kept.region, offset, length)], release)
 
     def _forget(self, md: Md) -> None:
         """md is gone, or has other memory."""
-        kept = self._kept.pop(md, None)
-        if kept is not None:
+        for kept in self._kept.pop(md, {}).values():
             kept.stale = True
-            if not kept.users:
-                kept.region.release()
+            self._release_unused(kept)
 
-    def close(self) -> None:
-        """Release all that is kept; nothing is under way."""
-        for md in list(self._kept):
-            md.let_go(self._forget)
-            self._forget(md)
+    def _release_unused(self, kept: _Kept) -> None:
+        if kept.stale and not kept.users:
+            self.kept -= kept.size
+            kept.region.release()
+
+    def end(self, pair: QueuePair | None) -> None:
+        """That connection has ended, and nothing is under way on it: release all that is kept for it."""
+        for md, pairs in list(self._kept.items()):
+            kept = pairs.pop(pair, None) if pair is not None else None
+            if kept is not None:
+                kept.stale = True
+                self._release_unused(kept)
+            if not pairs:
+                del self._kept[md]
+                md.let_go(self._forget)
 
 
 def writes_to(target: RdmaTarget, pieces: Sequence[Piece], length: int, most: int) -> list[Write]:

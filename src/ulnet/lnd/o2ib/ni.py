@@ -14,11 +14,11 @@ from ulnet.core.tunables import LndTunables
 from ulnet.lnd.base import Failures
 from ulnet.lnd.contract import NiEvent
 from ulnet.lnd.o2ib.errors import DEVICE_EVENTS, Failure
-from ulnet.lnd.o2ib.memory import Registrations
+from ulnet.lnd.o2ib.memory import Mapped, Registrations
 from ulnet.lnd.o2ib.peer import Peer
 from ulnet.lnd.o2ib.state import V1
 from ulnet.lnd.o2ib.tx import Tx, get_request, put_request
-from ulnet.lnd.o2ib.verbs import Device, DeviceEvent, Request, Verbs
+from ulnet.lnd.o2ib.verbs import Device, DeviceEvent, QueuePair, Request, Verbs
 from ulnet.nid import Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import Header, MsgType, pack_header
@@ -84,7 +84,9 @@ class NiState:
         self.set_tunables(float(ni.timeout))
         self.peers: dict[Nid, Peer] = {}
         self.in_hand: dict[Tx, None] = {}
-        self.requests: int = 0  # those in hand that are no answers, which the core bounds
+        self.requests: int = (
+            0  # those in hand that have a connection and are no answers, which the core bounds
+        )
         self.open: bool = True
         self.down: str = ""  # why nothing can be carried now
         self.failures: Failures = Failures(core, self._drain_soon)
@@ -98,7 +100,7 @@ class NiState:
         self._due = float("inf")
         self._gone = False  # the device is: another one is looked for
         self.device: Device = verbs.open(ni, params.service, self)
-        self.registrations: Registrations = Registrations(self.device)
+        self.registrations: Registrations = Registrations()
 
     def _drain_soon(self) -> None:
         self.loop.call_soon(self.failures.drain)
@@ -151,7 +153,7 @@ class NiState:
                 rx.conn.get_reply(rx, msg)
                 continue
             try:
-                txs.append(self._transmit(msg))
+                txs.append(self._transmit(msg, bool(peer.conns)))
             except (LNetError, WireError) as failed:
                 number = failed.errno if isinstance(failed, LNetError) else errno.EINVAL
                 self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, number, str(failed))
@@ -173,10 +175,13 @@ class NiState:
                 text = f"{nid}: o2ib carries NIDs of four bytes only"
                 self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, errno.EAFNOSUPPORT, text)
 
-    def _transmit(self, msg: Msg) -> Tx:
-        """The transmit for a message (spec §4). Raises LNetError, WireError."""
-        hdr, md = msg.hdr, msg.md
-        if hdr.type not in ANSWERS and self.requests >= self.tunables.ntx:
+    def _transmit(self, msg: Msg, connected: bool) -> Tx:
+        """The transmit for a message (spec §4). Raises LNetError, WireError.
+
+        What waits for a connection is not counted: it holds nothing but its place in the queue of the peer.
+        """
+        hdr = msg.hdr
+        if connected and hdr.type not in ANSWERS and self.requests >= self.tunables.ntx:
             raise LNetError(
                 errno.ENOMEM, f"{self.ni.nid}: all of ntx={self.tunables.ntx} transmits are in use"
             )
@@ -186,34 +191,61 @@ class NiState:
             raw = pack_header(hdr, False)
             self._packed = hdr, raw
         lnet = raw[:_WMD_AT] + msg.wmd + raw[_WMD_AT + _WMD_SIZE :]
-        if hdr.type == _GET and hdr.length > _ROOM and hdr.dest_nid == msg.next_nid and md is not None:
-            tx = Tx(O2ibType.GET_REQ, (), now + self.timeout, msg)
-            tx.mapped = self.registrations.map_sink(md.slices(0, hdr.length))
+        if hdr.type == _GET and hdr.length > _ROOM and hdr.dest_nid == msg.next_nid and msg.md is not None:
+            tx = Tx(O2ibType.GET_REQ, (lnet,), now + self.timeout, msg)
             tx.cookie = self.cookie()
-            tx.become(O2ibType.GET_REQ, get_request(lnet, tx.cookie, tx.mapped.target), [])
         elif hdr.payload_length > _ROOM:
-            tx = Tx(O2ibType.PUT_REQ, (), now + self.timeout / 2, msg)
-            offset = msg.event.offset if msg.event is not None else 0
-            tx.mapped = self.registrations.map_source(msg.payload, md, offset)
+            tx = Tx(O2ibType.PUT_REQ, (lnet,), now + self.timeout / 2, msg)
             tx.cookie = self.cookie()
-            tx.become(O2ibType.PUT_REQ, put_request(lnet, tx.cookie), [])
         else:
             tx = Tx(O2ibType.IMMEDIATE, (lnet, *msg.payload), now + self.timeout, msg)
         self.take(tx)
+        if connected:
+            self.count([tx])
         return tx
+
+    def count(self, txs: Iterable[Tx]) -> None:
+        """These have a connection."""
+        for tx in txs:
+            assert tx.msg is not None
+            tx.counted = tx.msg.hdr.type not in ANSWERS
+            self.requests += tx.counted
+
+    def map(self, tx: Tx, pair: QueuePair) -> bool:
+        """Register the payload of a request for the connection that carries it; else the message fails."""
+        msg, lnet = tx.msg, tx.body[0]
+        assert msg is not None
+        assert isinstance(lnet, bytes)
+        try:
+            if tx.kind is O2ibType.GET_REQ:
+                assert msg.md is not None
+                tx.mapped = self.registrations.map_sink(pair, msg.md.slices(0, msg.hdr.length))
+                tx.become(tx.kind, get_request(lnet, tx.cookie, tx.mapped.target), [])
+            else:
+                tx.mapped = self.map_payload(msg, pair)
+                tx.become(tx.kind, put_request(lnet, tx.cookie), [])
+        except LNetError as failed:
+            self.let_go(tx)
+            self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, failed.errno, failed.text)
+            return False
+        return True
+
+    def map_payload(self, msg: Msg, pair: QueuePair | None) -> Mapped:
+        """Register the payload of a message for that connection. Raises LNetError."""
+        assert pair is not None
+        offset = msg.event.offset if msg.event is not None else 0
+        return self.registrations.map_source(pair, msg.payload, msg.md, offset)
 
     def take(self, tx: Tx) -> None:
         """A transmit gets its message."""
         assert tx.msg is not None
         self.in_hand[tx] = None
-        self.requests += tx.msg.hdr.type not in ANSWERS
 
     def let_go(self, tx: Tx) -> None:
         """Its message is over, or goes another way."""
         if tx in self.in_hand:
             del self.in_hand[tx]
-            assert tx.msg is not None
-            self.requests -= tx.msg.hdr.type not in ANSWERS
+            self.requests -= tx.counted
 
     def fail_unsent(self, msg: Msg, status: HealthStatus, number: int, reason: str) -> None:
         """End a message of which nothing has left, soon."""
@@ -384,7 +416,6 @@ class NiState:
             self.arm(self.now() + _REOPEN)
             return
         self._gone, self.down = False, ""
-        self.registrations = Registrations(self.device)
         self._report(f"{self.ni.nid}: {self.device.name} is there again")
         self.core.ni_event(self.ni, NiEvent.RECOVERED)
 
@@ -408,7 +439,6 @@ class NiState:
             self._end_peer(peer, failure)
             peer.fail_queue(HealthStatus.LOCAL_ERROR, failure)
             self.forget_if_idle(peer)
-        self.registrations.close()
 
     def shut(self) -> None:
         """End everything at once."""

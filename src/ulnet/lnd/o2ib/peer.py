@@ -295,6 +295,7 @@ class Peer:
         queue, self.queue = self.queue, []
         if queue and self.conns:
             core.has_connection([tx.msg for tx in queue if tx.msg is not None])
+            ni.count(queue)
             self.launch(queue)
         elif queue:
             self.queue = queue + self.queue

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import LNetError, errno_text, of_system
 from ulnet.lnd.o2ib import abi
-from ulnet.lnd.o2ib.rdma_pair import RdmaPair, RdmaRegion, key_of, peer_of, sockaddr
+from ulnet.lnd.o2ib.rdma_pair import RdmaPair, key_of, peer_of, sockaddr
 from ulnet.lnd.o2ib.verbs import DeviceEvent
 
 if TYPE_CHECKING:
     from ulnet.core.ni import NI
     from ulnet.lnd.o2ib.params import O2ibParams
-    from ulnet.lnd.o2ib.rdma_pair import CmIdPtr
+    from ulnet.lnd.o2ib.rdma_pair import CmIdPtr, RdmaDomain
     from ulnet.lnd.o2ib.verbs import DeviceOwner, PairOwner, Shape
 
 __all__ = ["RdmaVerbs"]
@@ -50,6 +50,7 @@ class _Request:
             pair.make()
             pair.accept(private)
         except LNetError:
+            del self._device.verbs.pairs[key_of(self._id)]  # `reject` needs the identifier, and destroys it
             pair.close()
             raise
         return pair
@@ -73,10 +74,9 @@ class RdmaDevice:
         self.service = service
         self.owner = owner
         self.name: str = ip
-        self.regions: dict[RdmaRegion, None] = {}
+        self.domains: dict[RdmaDomain, None] = {}
         self.cqs: dict[int, RdmaPair] = {}
         self.qps: dict[int, RdmaPair] = {}
-        self.pd: int = 0
         self.channel: c._Pointer[abi.CompChannel] | None = None
         self.open: bool = True
         self.id = verbs.new_id()
@@ -97,9 +97,6 @@ class RdmaDevice:
         self.context_at: int = c.addressof(self.context)
         self.name = lib.ibv_get_device_name(self.context.device).decode()
         self.port = self.id.contents.port_num
-        self.pd = lib.ibv_alloc_pd(self.context_at)
-        if not self.pd:
-            raise abi.failed(f"{self.name}: no protection domain")
         self.channel = lib.ibv_create_comp_channel(self.context_at)
         if not self.channel:
             raise abi.failed(f"{self.name}: no completion channel")
@@ -154,10 +151,6 @@ class RdmaDevice:
             raise
         return pair
 
-    def register(self, view: memoryview, remote: bool) -> RdmaRegion:
-        """Register memory. Raises LNetError."""
-        return RdmaRegion(self, view, abi.ACCESS_REMOTE if remote else 0)
-
     def refused_memory(self, size: int) -> LNetError:
         """Why memory cannot be registered."""
         number = c.get_errno() or errno.ENOMEM
@@ -177,13 +170,13 @@ class RdmaDevice:
         verbs, lib = self.verbs, self.lib
         verbs.listeners.pop(key_of(self.id), None)
         verbs.unwatch(self)
-        for region in list(self.regions):
-            region.release()
+        for domain in list(self.domains):
+            for region in list(domain.regions):
+                region.release()
+            domain.close()
         if self.channel:
             verbs.loop.remove_reader(self.channel.contents.fd)
             lib.ibv_destroy_comp_channel(self.channel)
-        if self.pd:
-            lib.ibv_dealloc_pd(self.pd)
         lib.rdma_destroy_id(self.id)
         verbs.close_if_idle()
 

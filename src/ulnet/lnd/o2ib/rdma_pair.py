@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     CmIdPtr: TypeAlias = c._Pointer[abi.CmId]
 
-__all__ = ["RdmaPair", "RdmaRegion", "key_of", "peer_of", "sockaddr"]
+__all__ = ["RdmaDomain", "RdmaPair", "RdmaRegion", "key_of", "peer_of", "sockaddr"]
 
 _SLOT: Final = 4096
 _RESOLVE_MS: Final = 5000
@@ -85,33 +85,64 @@ def _address_of(view: memoryview) -> int:
     return address
 
 
+class RdmaDomain:
+    """The protection domain of one connection: no other queue pair takes the keys of its memory."""
+
+    def __init__(self, device: RdmaDevice) -> None:
+        """Raises LNetError."""
+        self.device = device
+        self.regions: dict[RdmaRegion, None] = {}
+        self._closing = False
+        self.pd: int = device.lib.ibv_alloc_pd(device.context_at) or 0
+        if not self.pd:
+            raise abi.failed(f"{device.name}: no protection domain for another connection")
+        device.domains[self] = None
+
+    def close(self) -> None:
+        """Its queue pair is gone: give it back, once all memory is released."""
+        self._closing = True
+        if self.pd and not self.regions:
+            pd, self.pd = self.pd, 0
+            del self.device.domains[self]
+            number = self.device.lib.ibv_dealloc_pd(pd)
+            if number == errno.EBUSY:
+                self.device.verbs.report(f"{self.device.name}: a protection domain is still in use")
+
+    def left(self, region: RdmaRegion) -> None:
+        """That memory is not registered any more."""
+        del self.regions[region]
+        if self._closing:
+            self.close()
+
+
 class RdmaRegion:
     """Registered memory; holds a view of it, so that Python keeps it where it is."""
 
-    __slots__ = ("_device", "_mr", "_view", "address", "key", "lkey")
+    __slots__ = ("_domain", "_mr", "_view", "address", "key", "lkey")
 
-    def __init__(self, device: RdmaDevice, view: memoryview, access: int) -> None:
-        self._device = device
+    def __init__(self, domain: RdmaDomain, view: memoryview, access: int) -> None:
+        device = domain.device
+        self._domain = domain
         self._view: memoryview | None = view
         self.address: int = _address_of(view)
-        mr = device.lib.ibv_reg_mr(device.pd, self.address, view.nbytes, access)
+        mr = device.lib.ibv_reg_mr(domain.pd, self.address, view.nbytes, access)
         if not mr:
             raise device.refused_memory(view.nbytes)
         self._mr = mr
         self.lkey: int = mr.contents.lkey
         self.key: int = mr.contents.rkey
-        device.regions[self] = None
+        domain.regions[self] = None
 
     def release(self) -> None:
         """Unregister it."""
         if self._view is not None:
             self._view = None
-            del self._device.regions[self]
-            self._device.lib.ibv_dereg_mr(self._mr)
+            self._domain.device.lib.ibv_dereg_mr(self._mr)
+            self._domain.left(self)
 
 
 class RdmaPair:
-    """A queue pair with its completion queue, receive buffers and buffers for what is sent."""
+    """A queue pair with its protection domain, completion queue, and buffers for what comes and is sent."""
 
     def __init__(self, device: RdmaDevice, cm_id: CmIdPtr, owner: PairOwner, shape: Shape) -> None:
         self.device = device
@@ -125,6 +156,7 @@ class RdmaPair:
         self.qp: int = 0
         self._private = b""
         self._failed = False
+        self._domain: RdmaDomain | None = None
         self._region: RdmaRegion | None = None
         self._tokens: dict[int, object] = {}
         self._free: list[int] = []
@@ -138,6 +170,7 @@ class RdmaPair:
         device, lib, shape = self.device, self.lib, self.shape
         context = device.context
         most = shape.sends * (shape.writes + 1)
+        self._domain = domain = RdmaDomain(device)
         self.cq = lib.ibv_create_cq(
             device.context_at, shape.sends * 2 + shape.receives + 16, None, device.channel, 0
         )
@@ -147,14 +180,14 @@ class RdmaPair:
         attr = abi.QpInitAttr(
             None, self.cq, self.cq, None, most, shape.receives, device.pieces, 1, 0, abi.QPT_RC, 0
         )
-        if lib.rdma_create_qp(self.id, device.pd, c.byref(attr)):
+        if lib.rdma_create_qp(self.id, domain.pd, c.byref(attr)):
             raise abi.failed(f"{device.name}: no queue pair for {most} work requests")
         self.qp = c.addressof(self.id.contents.qp.contents)
         device.qps[self.qp] = self
         count = shape.receives + shape.sends
         buf = bytearray(count * _SLOT)
         self._view = memoryview(buf)
-        self._region = region = RdmaRegion(device, self._view, abi.ACCESS_LOCAL)
+        self._region = region = RdmaRegion(domain, self._view, abi.ACCESS_LOCAL)
         self._slots = [Slot(buf, number * _SLOT, number) for number in range(shape.receives)]
         self._free = list(range(shape.receives, count))
         # Work requests are written into memory of our own: see abi.SEND_WR.
@@ -221,17 +254,24 @@ class RdmaPair:
         try:
             if event == _ADDR_RESOLVED:
                 if self.lib.rdma_resolve_route(self.id, _RESOLVE_MS):
-                    raise abi.failed("no route")
+                    raise abi.failed(f"{self.device.name}: no route")
             elif event == _ROUTE_RESOLVED:
                 self.call(self._private)
             elif event in _CM_EVENTS:
                 self.linger = self.linger or event == _ESTABLISHED
                 self.owner.managed(_CM_EVENTS[event], abs(status), private)
         except LNetError as failed:
-            self.device.verbs.report(f"{self.device.name}: {failed.text}")
+            self.device.verbs.report(failed.text)
             self.owner.managed(CmEvent.CONNECT_ERROR, failed.errno, b"")
 
     # Working ----------------------------------------------------------------------------------------
+
+    def register(self, view: memoryview, remote: bool) -> RdmaRegion:
+        """Register memory in its domain. Raises LNetError."""
+        if self._domain is None or not self.open:
+            text = f"{self.device.name}: memory cannot be registered for a connection that is not there"
+            raise LNetError(errno.ENOTCONN, text)
+        return RdmaRegion(self._domain, view, abi.ACCESS_REMOTE if remote else 0)
 
     def post(self, works: Sequence[Work]) -> None:
         """Do these in order, by one call."""
@@ -357,7 +397,7 @@ class RdmaPair:
     # The end ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End it at once: the device touches nothing more."""
+        """End it at once: the device touches nothing more. The domain goes when all is released."""
         if not self.open:
             return
         self.open = False
@@ -372,6 +412,8 @@ class RdmaPair:
             lib.ibv_destroy_cq(self.cq)
         if self._region is not None:
             self._region.release()
+        if self._domain is not None:
+            self._domain.close()
         self._tokens.clear()
         verbs = device.verbs
         if self.linger and not verbs.closing:

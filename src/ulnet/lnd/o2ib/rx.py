@@ -78,8 +78,9 @@ class PutRx:
                 conn.receiver.end(incoming)
             return
         assert incoming is not None
+        assert conn.pair is not None
         try:
-            mapped = conn.ni.registrations.map_sink(buffers)
+            mapped = conn.ni.registrations.map_sink(conn.pair, buffers)
         except LNetError as failed:
             conn.put_nak(self._cookie, -failed.errno)
             conn.receiver.end(incoming, HealthStatus.LOCAL_ERROR, failed.errno, failed.text)

@@ -39,6 +39,7 @@ class Tx:
     __slots__ = (
         "body",
         "cookie",
+        "counted",
         "deadline",
         "failed",
         "kind",
@@ -60,6 +61,7 @@ class Tx:
         self.deadline: float = deadline
         self.msg: Msg | None = msg
         self.cookie: int = 0
+        self.counted: bool = False  # as one of `ntx`
         self.mapped: Mapped | None = None
         self.rx: PutRx | None = None  # of a PUT_ACK
         self.sending: int = 0  # posts that are not completed

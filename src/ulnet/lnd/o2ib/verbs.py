@@ -70,7 +70,7 @@ class Shape(NamedTuple):
 class Region(Protocol):
     """Registered memory."""
 
-    key: int  # by which a peer may write to it; 0 where none may
+    key: int  # by which the peer may write to it, where it may
     address: int  # of its first byte
 
     def release(self) -> None:
@@ -133,7 +133,12 @@ class PairOwner(Protocol):
 
 
 class QueuePair(Protocol):
-    """A connected queue pair, or one that is being connected."""
+    """A connected queue pair, or one that is being connected, in a protection domain of its own."""
+
+    def register(self, view: memoryview, remote: bool) -> Region:
+        """Register memory for its own reading, or, if `remote`, for writes of the other side: no other queue
+        pair may use the key. It may be released after `close`. Raises LNetError(ENOMEM).
+        """
 
     def post(self, works: Sequence[Work]) -> None:
         """Do these in order, as one call of the device where possible. `sent` or `broken` tells later."""
@@ -176,9 +181,6 @@ class Device(Protocol):
 
     def connect(self, address: str, owner: PairOwner, private: bytes, shape: Shape) -> QueuePair:
         """Call the address at the NI's service. `managed` tells how that went. Raises LNetError."""
-
-    def register(self, view: memoryview, remote: bool) -> Region:
-        """Register memory for reading, or, if `remote`, for a peer's writes. Raises LNetError(ENOMEM)."""
 
     def close(self) -> None:
         """Listen no more; all queue pairs were closed, and all memory was released before."""
