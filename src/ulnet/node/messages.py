@@ -85,8 +85,8 @@ class MessageCalls(ABC):
     ) -> int:
         """Fetch up to len(buffer) bytes (at most 1 MiB) into buffer; answers how many came.
 
-        After a time-out or a cancellation a late REPLY may still be on its way into the buffer: do
-        not use that memory for something else. Raises LNetError.
+        After a time-out or a cancellation nothing comes into the buffer any more. Over o2ib a REPLY may,
+        until its transfer ends: do not use that memory for something else there. Raises LNetError.
         """
         operation = (self._operations or self._begun()).get(
             as_nid(target),

@@ -11,7 +11,6 @@ from typing import Final
 from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import TRUNCATE, Buffer, Md
-from ulnet.core.memory import Memory
 from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import LO_NID, Nid
@@ -36,18 +35,19 @@ class Operation:
     One whose descriptor has ended is `over`, and serves the next operation.
     """
 
-    __slots__ = ("_free", "_memory", "done", "md", "over", "target", "wanted")
+    __slots__ = ("_core", "_free", "done", "md", "over", "target", "wanted")
 
     done: asyncio.Future[int]
 
-    def __init__(self, memory: Memory, free: list[Operation]) -> None:
-        self._memory = memory
+    def __init__(self, core: LNet, free: list[Operation]) -> None:
+        self._core = core
         self._free = free
         self.target: Nid = LO_NID
         self.wanted: EventKind = _ACK  # the event that ends it well
         self.over: bool = False
         self.md: Md = Md([], self._handle)
         self.md.lasting = True
+        self.md.arriving = []
 
     def _handle(self, event: Event) -> None:
         done, wanted = self.done, self.wanted
@@ -73,7 +73,7 @@ class Operation:
         if len(self._free) < _MOST_FREE:
             self._free.append(self)
         else:
-            self._memory.drop(self.md)
+            self._core.memory.drop(self.md)
 
     async def result(self) -> int:
         """What `done` gets. Raises LNetError."""
@@ -90,7 +90,7 @@ class Operation:
             return
         done.cancel()
         if self.md.linked:
-            self._memory.md_unlink(self.md)
+            self._core.reclaim(self.md)
         else:  # it was refused
             self._recycle()
 
@@ -120,7 +120,7 @@ class Operations:
     def _new(self, target: Nid, wanted: EventKind) -> Operation:
         """An operation that an event of that kind ends."""
         free = self._free
-        operation = free.pop() if free else Operation(self._memory, free)
+        operation = free.pop() if free else Operation(self._core, free)
         operation.done = asyncio.Future(loop=self._loop)
         operation.target = target
         operation.wanted = wanted
