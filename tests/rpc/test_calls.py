@@ -178,6 +178,20 @@ async def test_data_that_nest_without_end_or_are_no_text(nodes: Nodes, data: byt
             answer.as_type(wanted)
 
 
+async def test_a_method_takes_data_of_a_frame_only_where_it_says_so(nodes: Nodes) -> None:
+    service = Service("short")
+
+    @service.method("count", body=False)
+    async def count(call: Call) -> int:
+        return len(call.data)
+
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "short") as client:
+        assert (await client.call("count", bytes(10_000))).as_type(int) == 10_000
+        with pytest.raises(RpcError, match="data of count must be in its frame") as refused:
+            await client.call("count", bytes(20_000))
+        assert (refused.value.errno, refused.value.executed) == (errno.EMSGSIZE, "no")
+
+
 async def test_data_are_decoded_up_to_a_limit(nodes: Nodes) -> None:
     """Small bytes can become large objects: what is too long is refused before it is fetched."""
     service = Service("limits")

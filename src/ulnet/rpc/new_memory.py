@@ -1,0 +1,21 @@
+"""New memory for bulk and bodies, of as many bytes as a client says."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Final
+
+__all__ = ["new_memory"]
+
+_LARGE: Final = 1 << 16  # bytes
+_OWN: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+def new_memory(size: int) -> bytearray | memoryview:
+    """Memory of zeros. Where it is large it is reserved, and has pages only where something is written.
+
+    A bytearray would be filled with zeros at once, before it is known whether anything comes.
+    """
+    if size < _LARGE:
+        return bytearray(size)
+    return memoryview(mmap.mmap(-1, size, flags=_OWN))
