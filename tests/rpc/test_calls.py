@@ -15,6 +15,7 @@ from rpc.conftest import SERVER
 from ulnet import Node
 from ulnet.core.status import LNetError
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.schema import described
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import BODY
 
@@ -377,6 +378,35 @@ async def test_a_server_tells_its_methods(client: Client) -> None:
     assert set(methods) == {"echo", "add", "raise", "refuse", "long", "wait", "left"}
     assert (methods["echo"]["calls"], methods["echo"]["errors"]) == (1, 0)
     assert sum(methods["echo"]["latency_us"]) == 1
+
+
+async def test_types_are_told_anew_only_when_the_methods_have_changed(
+    client: Client, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSON Schema takes long to make: 64 calls of one message stopped a server for seconds."""
+    made = []
+
+    def counted(methods: list[Any]) -> dict[str, Any]:
+        made.append(len(methods))
+        return described(methods)
+
+    monkeypatch.setattr("ulnet.rpc.introspection.described", counted)
+    answers = {(await client.call("ulnet.types")).data for _ in range(5)}
+    assert (len(answers), made) == (1, [7])
+
+    @shop.service.method("new")
+    async def new(call: Call, data: list[int]) -> None:
+        pass
+
+    for _ in range(5):
+        told = (await client.call("ulnet.types")).as_type(dict)
+        assert told["service"] == "shop"
+        assert told["methods"][-1]["name"] == "new"
+        assert told["methods"][-1]["takes"] == {"type": "array", "items": {"type": "integer"}}
+    assert made == [7, 8]
+    del shop.service.methods["new"]
+    assert {(await client.call("ulnet.types")).data} == answers
+    assert made == [7, 8, 7]
 
 
 async def test_a_client_waits_for_a_slot(nodes: Nodes, server: Server, shop: Shop) -> None:

@@ -25,7 +25,7 @@ from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.handlers import Closing
-from ulnet.rpc.introspection import METHODS, TYPES, methods_told, types_told
+from ulnet.rpc.introspection import METHODS, TYPES, TypesTold, methods_told
 from ulnet.rpc.notices import Notices
 from ulnet.rpc.replies import Replies, head_of
 from ulnet.rpc.runner import Runner
@@ -99,7 +99,7 @@ class Server:
         self.method_counters: dict[str, MethodCounters] = {}
         self._methods = {
             METHODS: Method(METHODS, partial(methods_told, self), "call"),
-            TYPES: Method(TYPES, partial(types_told, service), "call"),
+            TYPES: Method(TYPES, TypesTold(service), "call"),
         }
         self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
         self._queue_bytes = queue_bytes
