@@ -13,8 +13,9 @@ import pytest
 
 from ulnet.control.access import access_of
 from ulnet.core.faults import Fault, FaultKind
-from ulnet.nid import ANY_NID
+from ulnet.nid import ANY_NID, Nid
 from ulnet.rpc import Answer, Call, Client, RpcError, Server, Service
+from ulnet.rpc.sessions import Sessions
 from ulnet.sim import Simulation
 from ulnet.sim.node import SimNode
 from ulnet.wire.lnet import LNET_MTU
@@ -393,6 +394,40 @@ def test_replies_are_kept_for_a_minute_whatever_the_deadline() -> None:
     failed = task.exception()
     assert isinstance(failed, RpcError)
     assert (failed.errno, failed.executed, shop.begun) == (errno.ENODATA, "yes", 2)
+    shop.end()
+
+
+def test_replies_that_expire_together_are_forgotten_in_several_turns() -> None:
+    """A loop that forgets very many in one turn serves nobody meanwhile."""
+    sessions: Sessions[str] = Sessions(10, 1 << 20)
+    session = sessions.make(1, Nid.parse("10.0.0.1@tcp"), 5, 5000, 1000)
+    assert session is not None
+    for slot in range(5000):
+        sessions.begin(session, slot, 1, "x")
+        sessions.end_request(session, slot, 1, b"reply", 10.0 + (slot == 4999))
+    left = [5000]
+    following: float | None = 10.0
+    while following == 10.0:
+        following = sessions.expire(10.5)
+        left.append(sessions.kept // 5)
+    assert left == [5000, 4000, 3000, 2000, 1000, 1]
+    assert following == 11.0
+    assert sessions.expire(11.0) is None
+    assert sessions.kept == 0
+
+
+@pytest.mark.pure
+def test_replies_that_are_forgotten_in_several_turns_are_all_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ulnet.rpc.sessions._EXPIRE", 10)
+    shop = Shop()
+    shop.serve_bulk()
+    tasks = shop.calls(shop.greedy, 64, "echo")
+    shop.sim.run_until(lambda: all(task.done() for task in tasks), SOON)
+    assert shop.server.kept_bytes > 0
+    shop.sim.run(LATER)
+    assert shop.server.kept_bytes == 0
     shop.end()
 
 
