@@ -138,7 +138,7 @@ def test_what_a_handler_raises_reaches_the_caller(client: Client, what: str, tex
 
 
 def test_data_that_are_decoded_have_a_limit(client: Client) -> None:
-    with pytest.raises(RpcError, match=r"at most 1048576 are decoded for add") as failed:
+    with pytest.raises(RpcError, match=r"at most 65536 are decoded for add") as failed:
         client.call("add", bytes(2 << 20), timeout=60)
     assert (failed.value.errno, failed.value.executed) == (errno.EMSGSIZE, "no")
 

@@ -27,7 +27,7 @@ Streamer = Callable[..., AsyncIterator[Any]]
 H = TypeVar("H", bound=Callable[..., Any])
 Data = bytes | bytearray | memoryview
 _PLAIN: Final = (bytes, bytearray, memoryview)
-_MOST: Final = 1 << 20  # bytes of data that are decoded: as objects they may take a hundred times the memory
+_MOST: Final = 1 << 16  # bytes of data that are decoded: as objects they may take a hundred times the memory
 
 
 def bits_of(name: str) -> int:
