@@ -423,6 +423,12 @@ async def test_sizes_beyond_all_memory_are_refused(ends: Ends, size: int) -> Non
     await refused(ends, "message", sizes, f"{size} bytes are announced")
 
 
+@pytest.mark.parametrize("method", ["connect", "message", "part", "eager", "joined"])
+async def test_data_that_would_be_fetched_are_refused(ends: Ends, method: str) -> None:
+    """Nobody of ours has any, and there is no bound for what the endpoint would take of them."""
+    await refused(ends, method, bytes(EAGER_PIECE + 1000), "must be in its frame")
+
+
 @pytest.mark.parametrize("method", ["part", "joined"])
 async def test_bulk_beyond_all_memory_is_refused(
     ends: Ends, monkeypatch: pytest.MonkeyPatch, method: str

@@ -396,6 +396,41 @@ async def test_very_many_handlers_leave_the_loop_its_turns(
     assert (most > MOST) == (together > MOST)
 
 
+async def test_few_data_are_decoded_in_a_turn(nodes: Nodes) -> None:
+    """As objects they may be large, and take long to make."""
+    service = Service("tested")
+    turns = 0
+    seen: list[int] = []
+    gate = asyncio.Event()
+
+    @service.method("look")
+    async def look(call: Call, data: list[int]) -> None:
+        if gate.is_set():
+            seen.append(turns)
+        else:
+            await gate.wait()
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    data = b"\xdd" + (9995).to_bytes(4, "big") + bytes(9995)
+    async with (
+        Server(service, nodes[1], concurrency=100, slots=300) as server,
+        Client(nodes[0], SERVER, "tested", slots=300) as client,
+    ):
+        counting = asyncio.create_task(count())
+        calls = asyncio.gather(*(client.call("look", data) for _ in range(300)))
+        while server.waiting < 200:
+            await asyncio.sleep(0)
+        gate.set()
+        await calls
+        counting.cancel()
+    assert 1 < max(seen.count(turn) for turn in seen) <= 7, "some 64 KiB"
+
+
 @pytest.mark.pure
 async def test_an_awaitable_that_is_no_coroutine_serves(nodes: Nodes) -> None:
     service = Service("tested")

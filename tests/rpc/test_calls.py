@@ -15,6 +15,7 @@ from rpc.conftest import SERVER
 from ulnet import Node
 from ulnet.core.status import LNetError
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.schema import described
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import BODY
 
@@ -178,6 +179,20 @@ async def test_data_that_nest_without_end_or_are_no_text(nodes: Nodes, data: byt
             answer.as_type(wanted)
 
 
+async def test_a_method_takes_data_of_a_frame_only_where_it_says_so(nodes: Nodes) -> None:
+    service = Service("short")
+
+    @service.method("count", body=False)
+    async def count(call: Call) -> int:
+        return len(call.data)
+
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "short") as client:
+        assert (await client.call("count", bytes(10_000))).as_type(int) == 10_000
+        with pytest.raises(RpcError, match="data of count must be in its frame") as refused:
+            await client.call("count", bytes(20_000))
+        assert (refused.value.errno, refused.value.executed) == (errno.EMSGSIZE, "no")
+
+
 async def test_data_are_decoded_up_to_a_limit(nodes: Nodes) -> None:
     """Small bytes can become large objects: what is too long is refused before it is fetched."""
     service = Service("limits")
@@ -207,12 +222,12 @@ async def test_data_are_decoded_up_to_a_limit(nodes: Nodes) -> None:
         return b"\xdd" + (size - 5).to_bytes(4, "big") + b"\x01" * (size - 5)
 
     async with Server(service, nodes[1]) as server, Client(nodes[0], SERVER, "limits") as client:
-        for method, size in (("list", 1 << 20), ("any", 100), ("bytes", 2 << 20), ("no data", 2 << 20)):
+        for method, size in (("list", 1 << 16), ("any", 100), ("bytes", 2 << 20), ("no data", 2 << 20)):
             await client.call(method, ones(size))
-        assert sizes == [(1 << 20) - 5, 95, 2 << 20, 2 << 20]
+        assert sizes == [(1 << 16) - 5, 95, 2 << 20, 2 << 20]
         assert [chunk async for chunk in client.stream("stream", ones(100))] == [b"95"]
-        mib = 1 << 20
-        for method, size, most in (("list", mib + 1, mib), ("any", 101, 100), ("any", 2 * mib, 100)):
+        usual = 1 << 16
+        for method, size, most in (("list", usual + 1, usual), ("any", 101, 100), ("any", usual, 100)):
             with pytest.raises(RpcError, match=rf"{size} bytes.*at most {most}.*most=") as wrong:
                 await client.call(method, ones(size))
             assert (wrong.value.errno, wrong.value.executed) == (errno.EMSGSIZE, "no")
@@ -363,6 +378,35 @@ async def test_a_server_tells_its_methods(client: Client) -> None:
     assert set(methods) == {"echo", "add", "raise", "refuse", "long", "wait", "left"}
     assert (methods["echo"]["calls"], methods["echo"]["errors"]) == (1, 0)
     assert sum(methods["echo"]["latency_us"]) == 1
+
+
+async def test_types_are_told_anew_only_when_the_methods_have_changed(
+    client: Client, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSON Schema takes long to make: 64 calls of one message stopped a server for seconds."""
+    made = []
+
+    def counted(methods: list[Any]) -> dict[str, Any]:
+        made.append(len(methods))
+        return described(methods)
+
+    monkeypatch.setattr("ulnet.rpc.introspection.described", counted)
+    answers = {(await client.call("ulnet.types")).data for _ in range(5)}
+    assert (len(answers), made) == (1, [7])
+
+    @shop.service.method("new")
+    async def new(call: Call, data: list[int]) -> None:
+        pass
+
+    for _ in range(5):
+        told = (await client.call("ulnet.types")).as_type(dict)
+        assert told["service"] == "shop"
+        assert told["methods"][-1]["name"] == "new"
+        assert told["methods"][-1]["takes"] == {"type": "array", "items": {"type": "integer"}}
+    assert made == [7, 8]
+    del shop.service.methods["new"]
+    assert {(await client.call("ulnet.types")).data} == answers
+    assert made == [7, 8, 7]
 
 
 async def test_a_client_waits_for_a_slot(nodes: Nodes, server: Server, shop: Shop) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import mmap
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ulnet.control.access import access_of
 from ulnet.core.faults import Fault, FaultKind
-from ulnet.nid import ANY_NID
+from ulnet.nid import ANY_NID, Nid
 from ulnet.rpc import Answer, Call, Client, RpcError, Server, Service
+from ulnet.rpc.sessions import Sessions
 from ulnet.sim import Simulation
 from ulnet.sim.node import SimNode
 from ulnet.wire.lnet import LNET_MTU
@@ -157,6 +160,63 @@ def test_a_body_that_does_not_come_makes_room_for_a_larger_one_after_a_while() -
     shop.calls(shop.greedy, 1, "echo", data=bytes(300_000))
     shop.sim.run(SOON)
     assert shop.one(shop.others[0], within=LATER, data=bytes(900_000)).data == b"900000"
+    shop.end()
+
+
+def resident() -> int:
+    """Bytes of memory that this process has touched, and has still."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.parametrize(("method", "what"), [("echo", "data"), ("write", "bulk")])
+def test_memory_for_what_does_not_come_is_not_touched(method: str, what: str) -> None:
+    """Else a frame of a hundred bytes would cost the server what it says, and the time to zero it."""
+    shop = Shop()
+    before = resident()
+    shop.calls(shop.greedy, 1, method, **{what: bytes(200 << 20)})  # which is not touched here either
+    shop.sim.run(SOON)
+    assert shop.server.waiting + shop.server.running == 1
+    assert resident() - before < 50 << 20
+    shop.end()
+
+
+@pytest.mark.parametrize("calls", [1, 20])
+@pytest.mark.parametrize("size", [1000, 4_000_000, 30_000_000])
+def test_new_memory_for_bulk_is_shared(calls: int, size: int) -> None:
+    """What one client has coming there is at most what is left of `queue_bytes`, but for its first one."""
+    shop = Shop(queue_bytes=20_000_000, window=1)
+    shop.serve_bulk()
+    coming: dict[Call, int] = {}
+    most = 0
+
+    @shop.service.method("keep")
+    async def keep(call: Call) -> bytes:
+        def progress(moved: int, total: int) -> None:
+            nonlocal most
+            coming[call] = total
+            most = max(most, sum(coming.values()))
+
+        memory = await call.pull(progress=progress)
+        del coming[call]
+        assert bytes(memory) == bulk
+        return b"as it was"
+
+    bulk = bytes(range(256)) * (size // 256 + 1)
+    tasks = shop.calls(shop.greedy, calls, "keep", bulk=bulk)
+    shop.sim.run_until(lambda: all(task.done() for task in tasks), LATER)
+    assert {task.result().data for task in tasks} == {b"as it was"}
+    assert len(bulk) <= most <= max(len(bulk), 10_000_000)
+    shop.end()
+
+
+def test_new_memory_of_one_whose_bulk_does_not_come_keeps_no_others_from_theirs() -> None:
+    shop = Shop(queue_bytes=20_000_000)
+    tasks = shop.calls(shop.greedy, 32, "write", bulk=bytes(15_000_000), timeout=LATER)
+    shop.sim.run(SOON)
+    for size in (1000, 4_000_000, 25_000_000):
+        for other in shop.others:
+            assert shop.one(other, "write", bulk=bytes(size)).data == b""
+    shop.sim.run_until(lambda: all(task.done() for task in tasks), 2 * LATER)
     shop.end()
 
 
@@ -334,6 +394,40 @@ def test_replies_are_kept_for_a_minute_whatever_the_deadline() -> None:
     failed = task.exception()
     assert isinstance(failed, RpcError)
     assert (failed.errno, failed.executed, shop.begun) == (errno.ENODATA, "yes", 2)
+    shop.end()
+
+
+def test_replies_that_expire_together_are_forgotten_in_several_turns() -> None:
+    """A loop that forgets very many in one turn serves nobody meanwhile."""
+    sessions: Sessions[str] = Sessions(10, 1 << 20)
+    session = sessions.make(1, Nid.parse("10.0.0.1@tcp"), 5, 5000, 1000)
+    assert session is not None
+    for slot in range(5000):
+        sessions.begin(session, slot, 1, "x")
+        sessions.end_request(session, slot, 1, b"reply", 10.0 + (slot == 4999))
+    left = [5000]
+    following: float | None = 10.0
+    while following == 10.0:
+        following = sessions.expire(10.5)
+        left.append(sessions.kept // 5)
+    assert left == [5000, 4000, 3000, 2000, 1000, 1]
+    assert following == 11.0
+    assert sessions.expire(11.0) is None
+    assert sessions.kept == 0
+
+
+@pytest.mark.pure
+def test_replies_that_are_forgotten_in_several_turns_are_all_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ulnet.rpc.sessions._EXPIRE", 10)
+    shop = Shop()
+    shop.serve_bulk()
+    tasks = shop.calls(shop.greedy, 64, "echo")
+    shop.sim.run_until(lambda: all(task.done() for task in tasks), SOON)
+    assert shop.server.kept_bytes > 0
+    shop.sim.run(LATER)
+    assert shop.server.kept_bytes == 0
     shop.end()
 
 

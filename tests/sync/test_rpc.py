@@ -45,6 +45,10 @@ class Shop:
             self.threads.add(threading.current_thread().name)
             return sum.left + sum.right
 
+        @service.method("short", body=False)
+        def short(call: Call, data: bytes) -> int:
+            return len(data)
+
         @service.method("echo")
         async def echo(call: Call) -> bytes:
             return bytes(call.data)
@@ -134,8 +138,15 @@ def test_what_a_handler_raises_reaches_the_caller(client: Client, what: str, tex
 
 
 def test_data_that_are_decoded_have_a_limit(client: Client) -> None:
-    with pytest.raises(RpcError, match=r"at most 1048576 are decoded for add") as failed:
+    with pytest.raises(RpcError, match=r"at most 65536 are decoded for add") as failed:
         client.call("add", bytes(2 << 20), timeout=60)
+    assert (failed.value.errno, failed.value.executed) == (errno.EMSGSIZE, "no")
+
+
+def test_a_method_takes_data_of_a_frame_only_where_it_says_so(client: Client) -> None:
+    assert client.call("short", bytes(10_000)).as_type(int) == 10_000
+    with pytest.raises(RpcError, match="data of short must be in its frame") as failed:
+        client.call("short", bytes(20_000))
     assert (failed.value.errno, failed.value.executed) == (errno.EMSGSIZE, "no")
 
 

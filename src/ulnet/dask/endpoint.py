@@ -36,7 +36,7 @@ _WINDOW: Final = 8
 _PIECE: Final = 262144
 _LARGEST: Final = EAGER_PIECE + 256  # bytes of a request: what goes before a piece is not joined with it
 _HANDLERS: Final = 1 << 16  # those that wait for room keep nobody else waiting
-_BYTES: Final = 1 << 50  # of bulk that clients lend: it is fetched when there is room
+_BYTES: Final = 1 << 50  # data have come with their requests: none is refused for others that wait
 
 _endpoints: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = weakref.WeakKeyDictionary()
 
@@ -80,11 +80,11 @@ class Endpoint:
         params = TcpParams(accept="all", accept_port=given.accept_port, reserved_ports=False)
         self.node: Node = Node(tcp=params, report=_log.info)  # processes of Dask come and go
         service = Service(SERVICE)
-        service.method("connect")(self._connect)
-        service.method("message")(self._message)
-        service.method("part")(self._part)
-        service.method("eager")(self._eager)
-        service.method("joined")(self._joined)
+        service.method("connect", body=False)(self._connect)
+        service.method("message", body=False)(self._message)
+        service.method("part", body=False)(self._part)
+        service.method("eager", body=False)(self._eager)
+        service.method("joined", body=False)(self._joined)
         service.stream("presence")(self._presence)
         self._server = Server(
             service,

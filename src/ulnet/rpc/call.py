@@ -11,6 +11,7 @@ from ulnet.rpc.admission import Admission
 from ulnet.rpc.bulk import PieceLimits, Progress, flat, move
 from ulnet.rpc.checksum import Checksum
 from ulnet.rpc.errors import RpcError
+from ulnet.rpc.new_memory import new_memory
 from ulnet.wire.rpc import CHECK, NO_DEADLINE, XXH3, Bulk, CallFrame
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Call:
         "pieces",
         "pushed",
         "reply",
+        "room",
         "session",
         "size",
         "started_at",
@@ -67,6 +69,7 @@ class Call:
         lane: Lane,
         pieces: PieceLimits,
         admission: Admission[Call] | None,
+        room: UnderWay,
         now: float,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
@@ -81,6 +84,7 @@ class Call:
         self.deadline: float | None = None if frame.left == NO_DEADLINE else now + frame.left / 1000
         self.pieces: PieceLimits = pieces
         self.admission: Admission[Call] | None = admission  # that it takes a place and bytes of
+        self.room: UnderWay = room  # for what is pulled into new memory
         self.lane: Lane = lane  # from the NI that was asked to the NID that asked
         self.size: int = 0  # as it was admitted
         self.started_at: float = now
@@ -152,17 +156,42 @@ class Call:
     ) -> bytearray | memoryview:
         """Read the client's bulk, from `offset` on, into memory of the handler's or into new memory.
 
-        New memory has at most `most` bytes: the client says how many there are. A checksum is compared
-        where all is read at once. Raises LNetError.
+        New memory has at most `most` bytes: the client says how many there are. It waits as long as other
+        bulk of that client that is coming leaves no room. A checksum is compared where all is read at once.
+        Raises LNetError.
         """
         source = self._lent(self.frame.source, "bulk")
-        if into is None and source.length - offset > most:
+        if into is not None:
+            await self._read(source, into, offset, progress)
+            return into
+        size = max(source.length - offset, 0)
+        if size > most:
             raise RpcError(
                 errno.EMSGSIZE,
-                f"bulk of {source.length - offset} bytes: at most {most} are taken into new memory; "
+                f"bulk of {size} bytes: at most {most} are taken into new memory; "
                 "pull it into memory of your own, or piece by piece",
             )
-        memory = bytearray(max(source.length - offset, 0)) if into is None else into
+        room, client = self.room, self.session.owner
+        while not room.may_stream(client):
+            await room.wait(client, asyncio.Event())
+        room.add(client, size)
+        try:
+            memory = new_memory(size)
+            await self._read(source, memory, offset, progress)
+        finally:
+            room.ended(client, size)
+        return memory
+
+    async def fetch_body(self) -> bytes | bytearray:
+        """The data of the request, which were admitted with their size. Raises LNetError."""
+        source = self._lent(self.frame.source, "bulk")
+        memory = new_memory(source.length)
+        await self._read(source, memory, 0, None)
+        return memory if isinstance(memory, bytearray) else bytes(memory)
+
+    async def _read(
+        self, source: Bulk, memory: bytearray | memoryview, offset: int, progress: Progress | None
+    ) -> None:
         view = flat(memory)
         await self._move(source, view, offset, False, progress)
         if self.frame.flags & CHECK and view.nbytes == source.length:
@@ -173,7 +202,6 @@ class Call:
                     errno.EILSEQ,
                     f"bulk arrived with the checksum {checksum.value:#010x}: it is {source.checksum:#010x}",
                 )
-        return memory
 
     @staticmethod
     def _lent(bulk: Bulk | None, word: str) -> Bulk:

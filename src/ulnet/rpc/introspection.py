@@ -6,13 +6,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ulnet.rpc.schema import described
+from ulnet.rpc.service import encoded
 
 if TYPE_CHECKING:
     from ulnet.rpc.call import Call
     from ulnet.rpc.server import Server
-    from ulnet.rpc.service import Service
+    from ulnet.rpc.service import Data, Method, Service
 
-__all__ = ["METHODS", "TYPES", "methods_told", "types_told"]
+__all__ = ["METHODS", "TYPES", "TypesTold", "methods_told"]
 
 # Methods that every service has.
 METHODS: Final = "ulnet.methods"
@@ -40,6 +41,18 @@ async def methods_told(server: Server, call: Call) -> dict[str, Any]:
     }
 
 
-async def types_told(service: Service, call: Call) -> dict[str, Any]:
-    """What the service's methods take and give."""
-    return {"service": service.name, **described(list(service.methods.values()))}
+class TypesTold:
+    """Tells what the service's methods take and give. To find that out takes long, so it is kept."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._methods: list[Method] = []
+        self._told: Data = b""
+
+    async def __call__(self, call: Call) -> Data:
+        """The answer; it is made anew where the methods have changed."""
+        methods = list(self._service.methods.values())
+        if methods != self._methods or not self._told:
+            self._told = encoded({"service": self._service.name, **described(methods)})
+            self._methods = methods
+        return self._told

@@ -15,6 +15,7 @@ __all__ = ["Runner"]
 
 _MOST: Final = 64  # handlers that a task runs before others have a turn …
 _FEW: Final = 16  # … where no request waits for a place: the clients go on while others run
+_DECODED: Final = 1 << 16  # bytes of data, after which others have a turn: they may become large objects
 _SPARE: Final = 4  # generators that are kept for further tasks
 
 
@@ -120,12 +121,15 @@ class Runner:
         assert task is not None
         self._starting = False
         ready = self._ready
+        decoded = 0
         waited = False  # very many may go on in one turn: those that are ready have a task of their own
         steps, outcome = self._idle.pop() if self._idle else self._another()
         for _ in range(_MOST if self._waits() else _FEW):
-            if not ready or waited or task.cancelling():
+            if not ready or waited or decoded >= _DECODED or task.cancelling():
                 break
             call = ready.popleft()
+            if call.method.most is not None:
+                decoded += call.size
             context = self._context.copy()
             call.task = task
             try:

@@ -25,12 +25,13 @@ from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.handlers import Closing
-from ulnet.rpc.introspection import METHODS, TYPES, methods_told, types_told
+from ulnet.rpc.introspection import METHODS, TYPES, TypesTold, methods_told
 from ulnet.rpc.notices import Notices
 from ulnet.rpc.replies import Replies, head_of
 from ulnet.rpc.runner import Runner
 from ulnet.rpc.service import Method, NotOfType, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
+from ulnet.rpc.under_way import UnderWay
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
@@ -98,10 +99,11 @@ class Server:
         self.method_counters: dict[str, MethodCounters] = {}
         self._methods = {
             METHODS: Method(METHODS, partial(methods_told, self), "call"),
-            TYPES: Method(TYPES, partial(types_told, service), "call"),
+            TYPES: Method(TYPES, TypesTold(service), "call"),
         }
         self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
         self._queue_bytes = queue_bytes
+        self._room = UnderWay(queue_bytes)
         self._streams = Shares(streams)
         self._sessions: Sessions[Call] = Sessions(sessions, reply_bytes)
         self._reply_bytes = reply_bytes
@@ -181,6 +183,7 @@ class Server:
             "handlers": self.running,
             "requests": self.waiting,
             "bytes of requests": self._admission.bytes,
+            "bytes of bulk": self._room.total,
             "bytes of replies": self.kept_bytes,
             "bytes to clients": self._replies.total,
             "calls to be looked at": len(self._watch),
@@ -282,7 +285,7 @@ class Server:
             return
         lane = self._replies.lane(session, message)
         admission = None if stream else self._admission
-        call = Call(self._loop, session, method, frame, lane, self._pieces, admission, now)
+        call = Call(self._loop, session, method, frame, lane, self._pieces, admission, self._room, now)
         call.size = size
         instead: list[Call] = []
         if stream:
@@ -313,8 +316,9 @@ class Server:
 
     def _why_not(self, frame: CallFrame, method: Method, size: int) -> tuple[int, str]:
         """The errno and the text of a request that is refused whatever else there is; 0: it is not."""
-        if method.kind == "stream" and frame.flags & BODY:
-            return errno.EMSGSIZE, "data of a stream must be in its frame: send less, or make a call"
+        if frame.flags & BODY and not method.body:
+            what = "a stream" if method.kind == "stream" else method.name
+            return errno.EMSGSIZE, f"data of {what} must be in its frame: send less, or lend them as bulk"
         if size > self._queue_bytes:
             text = f"data of {size} bytes: this server takes at most {self._queue_bytes}; use bulk"
             return errno.EMSGSIZE, text
@@ -391,7 +395,7 @@ class Server:
 
     def _fetch(self, call: Call) -> None:
         """Have the body come, before the call has a place."""
-        task = call.task = self._loop.create_task(call.pull(most=call.size), context=self._context.copy())
+        task = call.task = self._loop.create_task(call.fetch_body(), context=self._context.copy())
         self._fetches.add(task)
         task.add_done_callback(partial(self._fetched, call))
 

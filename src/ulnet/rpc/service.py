@@ -27,7 +27,7 @@ Streamer = Callable[..., AsyncIterator[Any]]
 H = TypeVar("H", bound=Callable[..., Any])
 Data = bytes | bytearray | memoryview
 _PLAIN: Final = (bytes, bytearray, memoryview)
-_MOST: Final = 1 << 20  # bytes of data that are decoded: as objects they may take a hundred times the memory
+_MOST: Final = 1 << 16  # bytes of data that are decoded: as objects they may take a hundred times the memory
 
 
 def bits_of(name: str) -> int:
@@ -68,7 +68,8 @@ class NotOfType(RpcError):
 class Method:
     """One method. `takes` is the type of its second parameter, if it has one, `gives` that of its result.
 
-    At most `most` bytes of data are decoded; None: they are not decoded.
+    At most `most` bytes of data are decoded; None: they are not decoded. Without `body` all data are in the
+    frame of the request.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Method:
     gives: Any = Any
     decode: Callable[[Data], Any] | None = None  # what it takes
     most: int | None = None
+    body: bool = True
 
     def start(self, call: Call) -> Any:
         """Call the handler. Raises NotOfType."""
@@ -95,7 +97,7 @@ class Service:
 
     A handler gets the `Call`, and if it has a second parameter the data as the type that this is annotated
     with. It returns bytes, None, or anything that msgspec encodes; a stream yields them. Data that are to be
-    decoded have at most `most` bytes.
+    decoded have at most `most` bytes. Without `body` a method takes data of the size of a frame only.
     """
 
     def __init__(self, name: str) -> None:
@@ -105,13 +107,13 @@ class Service:
         self.match_bits: int = bits_of(name)
         self.methods: dict[str, Method] = {}
 
-    def method(self, name: str, *, most: int = _MOST) -> Callable[[H], H]:
+    def method(self, name: str, *, most: int = _MOST, body: bool = True) -> Callable[[H], H]:
         """Make a coroutine function a method."""
-        return self._adder(name, "call", most)
+        return self._adder(name, "call", most, body)
 
     def stream(self, name: str, *, most: int = _MOST) -> Callable[[H], H]:
         """Make an async generator function a stream."""
-        return self._adder(name, "stream", most)
+        return self._adder(name, "stream", most, False)
 
     def topic(self, name: str, *, backlog: int = 256) -> Topic:
         """A stream of what is published there; so many may wait for each subscriber."""
@@ -119,7 +121,7 @@ class Service:
         self.stream(name)(topic.feed)
         return topic
 
-    def _adder(self, name: str, kind: Literal["call", "stream"], most: int) -> Callable[[H], H]:
+    def _adder(self, name: str, kind: Literal["call", "stream"], most: int, body: bool) -> Callable[[H], H]:
         if most < 0:
             raise LNetError(errno.EINVAL, f"method {name}: most={most}: give a number of bytes, from 0 on")
         call_overhead(name)  # raises for a name that cannot be sent
@@ -133,7 +135,7 @@ class Service:
             takes = _second_type(handler)
             decode = None if takes is None else msgspec.msgpack.Decoder(takes).decode
             limit = None if takes is None or takes in _PLAIN else most
-            self.methods[name] = Method(name, handler, kind, takes, gives, decode, limit)
+            self.methods[name] = Method(name, handler, kind, takes, gives, decode, limit, body)
             return handler
 
         return add

@@ -33,6 +33,7 @@ _NEW: Final = Verdict.NEW  # enumerations are not compiled
 _LEAST: Final = 4  # sessions that any client may have …
 _LOOKED_AT: Final = 16  # … and how many of its own are looked at, for one that can make room for another
 _SIZES: Final = 64  # classes of accounts, by the bits of the bytes of their replies, or of a count
+_EXPIRE: Final = 1000  # replies that are looked at together: very many may be kept until one moment
 _GONE: Final = 64  # entries of sessions that are gone, that may stay in the heap
 
 
@@ -376,9 +377,14 @@ class Sessions(Generic[T]):
         self._drop_reply(session, slot)
 
     def expire(self, now: float) -> float | None:
-        """Forget replies that nobody can ask for any more; when there is something to forget next."""
+        """Forget replies that nobody can ask for any more, some at a time.
+
+        Returns when there is something to forget next: that may be before now.
+        """
         heap = self._heap
-        while heap and heap[0][0] <= now:
+        for _ in range(_EXPIRE):
+            if not heap or heap[0][0] > now:
+                break
             _, order, session, slot = heap[0]
             if slot.reply is not None and slot.keep_until > now:
                 heapq.heapreplace(heap, (slot.keep_until, order, session, slot))

@@ -1,4 +1,4 @@
-"""How much a server has under way to each of its clients, so that who does not read gets no more."""
+"""How much a server has under way to or from each of its clients: who does not move it gets no more."""
 
 from __future__ import annotations
 

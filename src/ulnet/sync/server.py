@@ -158,7 +158,7 @@ class Server(Part):
         run = self._stream if method.kind == "stream" else self._execute
         # fmt: off
         return Method(method.name, partial(run, method.run), method.kind, method.takes, method.gives,
-                      method.decode, method.most)
+                      method.decode, method.most, method.body)
         # fmt: on
 
     async def _execute(self, handler: Callable[..., Any], call: ulnet.rpc.Call, *data: Any) -> Any:
