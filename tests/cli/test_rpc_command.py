@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 import pytest
 
 from support.ports import free_port
@@ -33,6 +36,10 @@ async def ulnet_rpc() -> AsyncIterator[Run]:
     async def echo(call: Call) -> bytes:
         return b"<" + call.data + b">"
 
+    @service.method("dress")
+    async def dress(call: Call) -> bytes:
+        return b"\x1b]0;title\x07\xff\n" if call.data else msgspec.msgpack.encode("Å\x9b2J")
+
     @service.method("curse")
     async def curse(call: Call) -> bytes:
         raise ValueError("\x1b]0;title\x07\x9b2J\nline")
@@ -42,15 +49,15 @@ async def ulnet_rpc() -> AsyncIterator[Run]:
         node.add_ni(NID)
         async with Server(service, node):
 
-            async def run(*words: str) -> tuple[int, str, str]:
+            async def run(*words: str, screen: int = asyncio.subprocess.PIPE) -> tuple[int, str, str]:
                 words = (*words, "--port", str(params.accept_port))
                 done = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "ulnet", "rpc", *words),
-                    stdout=asyncio.subprocess.PIPE,
+                    stdout=screen,
                     stderr=asyncio.subprocess.PIPE,
                 )
                 out, err = await done.communicate()
-                return done.returncode or 0, out.decode(), err.decode()
+                return done.returncode or 0, (out or b"").decode(errors="surrogateescape"), err.decode()
 
             yield run
 
@@ -69,6 +76,24 @@ async def test_what_a_server_says_does_nothing_to_the_terminal(ulnet_rpc: Run) -
     status, _, err = await ulnet_rpc("call", NID, "sums", "curse")
     assert status == 1
     assert "ValueError: \\x1b]0;title\\x07\\x9b2J\nline (errno" in err
+
+
+async def test_a_reply_does_nothing_to_the_terminal_and_is_as_it_is_in_a_file(ulnet_rpc: Run) -> None:
+    words = ("call", NID, "sums", "dress")
+    status, out, _ = await ulnet_rpc(*words, "--text", "x")
+    assert (status, out.encode(errors="surrogateescape")) == (0, b"\x1b]0;title\x07\xff\n")
+    assert (await ulnet_rpc(*words))[1] == '"Å\x9b2J"\n'
+    ours, theirs = pty.openpty()
+    try:
+        for more, shown in (
+            (("--text", "x"), b"\\x1b]0;title\\x07\\xff\r\n"),
+            ((), '"Å\\x9b2J"\r\n'.encode()),
+        ):
+            assert (await ulnet_rpc(*words, *more, screen=theirs))[0] == 0
+            assert os.read(ours, 100) == shown
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 async def test_what_fails_is_told(ulnet_rpc: Run) -> None:

@@ -268,6 +268,57 @@ async def test_abort_ends_both_at_once(ends: Ends) -> None:
     assert ends.ours.closed() and ends.theirs.closed()
 
 
+@pytest.mark.parametrize("how", ["waits", "is cancelled", "is cut short"])
+async def test_close_does_not_wait_for_who_takes_nothing(
+    ends: Ends, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader does not read, and says that it is at work."""
+    monkeypatch.setattr(comm_module, "KEPT", 10_000)
+    for number in range(10):
+        await ends.ours.write({"n": number, "x": b"x" * 5000})
+    patience = "100ms" if how == "waits" else "1h"
+    with dask.config.set({"distributed.comm.timeouts.tcp": patience}):
+        closing = asyncio.create_task(ends.ours.close())
+        await asyncio.sleep(0)
+        if how == "is cancelled":
+            closing.cancel()
+        elif how == "is cut short":
+            ends.ours.abort()
+        done, _ = await asyncio.wait([closing], timeout=PATIENCE / 4)
+        if not done:
+            closing.cancel()
+        assert done
+    assert closing.cancelled() is (how == "is cancelled")
+    await until(lambda: not ends.ours._calls)
+    assert ends.ours.number not in ends.ours.endpoint.comms
+    await until(ends.theirs.closed)
+    while ends.theirs._whole:
+        await ends.read()
+    with pytest.raises(CommClosedError, match="aborted by the other side"):
+        await ends.read()
+
+
+async def test_close_waits_for_bulk_as_long_as_it_moves(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(self: FetchQueue, call: Call, memory: memoryview, came: Callable[[int], None]) -> None:
+        step = memory.nbytes // 12
+        for at in range(0, memory.nbytes, step):
+            await asyncio.sleep(0.2)
+            await call.pull(memory[at : at + step], offset=at)
+        came(memory.nbytes)
+
+    monkeypatch.setattr(FetchQueue, "fetch", slow)
+    value = array(1 << 20)
+    writing = asyncio.create_task(ends.ours.write({"x": to_serialize(value)}))
+    await until(lambda: ends.ours.partner.lends > 0)
+    with dask.config.set({"distributed.comm.timeouts.tcp": "1s"}):
+        await ends.ours.close()
+    assert np.array_equal((await ends.read())["x"], value)
+    with pytest.raises(CommClosedError, match="closed by the other side"):
+        await ends.read()
+    with pytest.raises(CommClosedError):
+        await writing
+
+
 async def test_comms_of_two_processes_do_not_mix_or_fall_together(
     make_ends: Callable[..., Awaitable[Ends]],
 ) -> None:

@@ -402,6 +402,33 @@ async def test_a_client_hears_nothing_after_it_was_connected(nodes: Nodes) -> No
     assert await mute == [1, 2]
 
 
+@pytest.mark.parametrize("kind", [Kind.WORKING, Kind.BUSY])
+async def test_who_promises_much_and_is_gone_is_not_waited_for(nodes: Nodes, kind: Kind) -> None:
+    inbox = nodes[1].inbox(REQUEST_PORTAL, bits_of("mute"), size=16384)
+
+    async def say_it_once() -> int:
+        attempts = 0
+        async for message in inbox:
+            frame = unpack(bytes(message.data))
+            answer: Connected | Note
+            if isinstance(frame, Connect):
+                answer = Connected(5, 0, 0, frame.attempt, 0, 4, 4096, 1, frame.token)
+            else:
+                attempts += 1
+                answer = Note(5, frame.slot, frame.number, 1, 0, kind, 0xFFFFFFFF)
+            if attempts < 2:
+                await nodes[1].put(message.source, REPLY_PORTAL, frame.answer_to, answer.pack())
+        return attempts
+
+    mute = asyncio.create_task(say_it_once())
+    async with Client(nodes[0], SERVER, "mute", silence=1.0) as client, asyncio.timeout(10):
+        with pytest.raises(RpcError, match="nothing was heard of the server for 1 s") as late:
+            await client.call("x")
+        assert (late.value.errno, late.value.executed) == (errno.ETIMEDOUT, "unknown")
+    inbox.close()
+    assert await mute > 1, "it was asked once more"
+
+
 async def test_what_may_have_been_executed_in_a_former_session_is_not_denied(nodes: Nodes) -> None:
     """An idempotent call is made again in another session, for which the time does not suffice."""
     inbox = nodes[1].inbox(REQUEST_PORTAL, bits_of("mute"), size=16384)

@@ -17,6 +17,7 @@ from ulnet.nid import Nid
 from ulnet.node.shares import Shares
 from ulnet.node.watch import Watch
 from ulnet.rpc.admission import Admission
+from ulnet.rpc.counters import ClientCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.pending import AGAIN, Pending
@@ -563,7 +564,7 @@ async def refused_as_stale(flags: int, attempt: int, taken: bool = False) -> Pen
     client.session_is_stale = lambda connection: None
     client.watch = SimpleNamespace(discard=lambda pending: None, add=lambda pending, when: None)
     client.patience_of = lambda method: 1.0
-    client.network = SimpleNamespace(expected=0.1)
+    client.network, client.silence = SimpleNamespace(expected=0.1), 60.0
     frame = CallFrame(method="add", flags=flags, attempt=attempt)
     connection = SimpleNamespace(end=lambda: None)
     pending = Pending(cast(Any, client), cast(Any, connection), frame, None, 1.0)
@@ -586,6 +587,37 @@ async def test_what_a_server_may_have_done_is_not_done_again(flags: int, attempt
         with pytest.raises(RpcError, match="calls marked idempotent") as failed:
             await pending.done
         assert (failed.value.errno, failed.value.executed) == (errno.ECONNRESET, "unknown")
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("kind", "longest"), [(Kind.WORKING, 10.1), (Kind.BUSY, 4.0)])
+@pytest.mark.parametrize(("silence", "deadline"), [(60.0, None), (2.0, None), (2.0, 500.0)])
+async def test_a_server_does_not_say_how_long_its_client_waits(
+    kind: Kind, longest: float, silence: float, deadline: float | None
+) -> None:
+    """Honest ones say 10 and 2 seconds at most. Half of the silence is left to ask again."""
+    now = 100.0
+    client = SimpleNamespace(loop=asyncio.get_running_loop(), clock=lambda: now, target="there")
+    client.counters = ClientCounters()
+    client.patience_of = lambda method: 8.0
+    client.network = SimpleNamespace(expected=0.1)
+    client.random = lambda bits: (1 << bits) - 1
+    client.silence, client.node_is_closed = silence, False
+    client.look_for_server = client.send = lambda *args, **more: None
+    armed: list[float] = []
+    client.watch = SimpleNamespace(discard=lambda pending: None, add=lambda pending, when: armed.append(when))
+    connection = SimpleNamespace(stale=False, lane=SimpleNamespace(add=lambda *args: None))
+    pending = Pending(cast(Any, client), cast(Any, connection), CallFrame(method="add"), deadline, 8.0)
+    pending.send()
+    pending.heard(Note(attempt=1, kind=kind, value=0xFFFFFFFF), now)
+    assert armed[-1] - now == pytest.approx(longest if deadline else min(longest, silence / 2), abs=0.001)
+    now = armed[-1]
+    pending.due()
+    assert armed[-1] - now == pytest.approx(8.0 if deadline or silence > 10 else 1.0, abs=0.001)
+    assert (pending.frame.attempt, pending.done.done()) == (2, False)
+    now = armed[-1]
+    pending.due()
+    assert pending.done.done() is (deadline is None and silence < 10)
 
 
 @pytest.mark.pure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from ulnet.selftest.html import as_html
 from ulnet.selftest.plan import Expect, Plan, PlanError, read_plan
 from ulnet.selftest.report import Cell, NodeResult, Report, Sample, TestResult, compare, judge
 from ulnet.selftest.runner import pairs_in_rounds, run_plan
-from ulnet.wire.selftest_bodies import MakeSessionReply, Reply
+from ulnet.wire.selftest_bodies import MakeSessionReply, RailsReply, Reply
 from ulnet.wire.selftest_values import Service
 
 pytestmark = pytest.mark.requirement("LST")
@@ -132,6 +133,31 @@ async def test_a_node_that_does_not_say_so_is_not_asked_for_rails(
     assert test.no_rails == ["127.4.0.3@tcp"] and {rail.node for rail in test.rails} == {"127.4.0.2@tcp"}
     words = "rails of 127.4.0.3@tcp are not known: nodes that are not ulnet's do not tell them"
     assert escape(words) in as_html(report) and f"  {words}" in report_lines(report)
+
+
+async def test_a_node_that_tells_its_rails_slowly_holds_a_round_no_longer_than_its_time(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    framework = runner.lab.tests[2].framework
+    answer = framework.answer
+
+    async def slow(incoming: Incoming) -> Reply | None:
+        reply = await answer(incoming)
+        if not isinstance(reply, RailsReply):
+            return reply
+        asked.append(len(asked))
+        await asyncio.sleep(0.1)
+        return replace(reply, status=0, rails=64, nid=1 + len(asked))
+
+    monkeypatch.setattr(framework, "answer", slow)
+    await runner.do(ask.SessionNew())
+    await runner.do(ask.GroupAdd("s", GROUPS["s"]))
+    document = await runner.do(ask.Counters(["s"], timeout=2.0, rails=True))
+    (node,) = document.of[0].nodes
+    assert (node.error, node.rails) == ("", {})
+    assert 0 < len(asked) < 64
+    await runner.do(ask.SessionEnd())
 
 
 async def test_sessions_without_bulk_len_move_whole_pages(runner: Runner) -> None:

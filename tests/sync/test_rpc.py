@@ -263,6 +263,41 @@ def test_a_handler_that_does_not_end_stops_no_server(
     gate.set()
 
 
+def test_streams_that_wait_leave_threads_for_calls_and_for_other_clients(nodes: Nodes) -> None:
+    service = Service("busy")
+    gate, began = threading.Event(), threading.Event()
+
+    @service.method("echo")
+    def echo(call: Call, data: bytes) -> bytes:
+        return data
+
+    @service.stream("wait")
+    def wait(call: Call) -> Iterator[bytes]:
+        began.set()
+        gate.wait()
+        yield b"waited"
+
+    @service.stream("count")
+    def count(call: Call) -> Iterator[bytes]:
+        yield from (b"1", b"2")
+
+    with (
+        Server(service, nodes[1], threads=4),
+        Client(nodes[0], SERVER, "busy") as greedy,
+        Client(nodes[1], SERVER, "busy") as other,
+        ThreadPoolExecutor(16) as threads,
+    ):
+        waiting = [threads.submit(list, greedy.stream("wait")) for _ in range(16)]
+        try:
+            assert began.wait(60)
+            for client in (greedy, other):
+                assert client.call("echo", b"honest", timeout=10).data == b"honest"
+            assert list(other.stream("count", timeout=10)) == [b"1", b"2"]
+        finally:
+            gate.set()
+        assert all(chunks.result(60) == [b"waited"] for chunks in waiting)
+
+
 def test_calls_end_when_the_clients_node_is_closed(nodes: Nodes, shop: Shop) -> None:
     client = Client(nodes[0], SERVER, "shop")
     with ThreadPoolExecutor(1) as threads:

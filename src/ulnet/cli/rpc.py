@@ -37,8 +37,8 @@ example:
   ulnet rpc client 10.0.0.2@tcp values > values_client.py
 
 What --json gives travels as msgpack, what --text gives as it is. A reply that is msgpack is printed as JSON,
-any other as it is. 'client' writes a Python module with a typed method for each of the service's. Exit
-status: 0 the call went well, 1 it failed, 2 usage.
+any other as it is; on a terminal with escapes for what that would obey. 'client' writes a Python module with
+a typed method for each of the service's. Exit status: 0 the call went well, 1 it failed, 2 usage.
 """
 
 
@@ -119,10 +119,18 @@ async def _call(options: argparse.Namespace, target: Nid, source: Nid | None, da
 def _show(reply: bytes, options: argparse.Namespace) -> None:
     """Raises RpcError for what is no answer of a service."""
     if options.what == "call":
+        text: str | None = None
         try:
-            print(msgspec.json.encode(msgspec.msgpack.decode(reply)).decode())
+            text = msgspec.json.encode(msgspec.msgpack.decode(reply)).decode() + "\n"
         except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError):
+            pass  # it is written as it came
+        if sys.stdout.isatty():
+            shown = reply.decode(errors="backslashreplace") if text is None else text
+            print(for_terminal(shown, keep="\n\t"), end="")
+        elif text is None:
             sys.stdout.buffer.write(reply)
+        else:
+            print(text, end="")
     elif options.what == "client":
         print(generate(decoded(reply, Told), sync=options.sync), end="")
     else:

@@ -19,6 +19,7 @@ from distributed.utils import ensure_memoryview, nbytes
 
 from ulnet.dask.assembly import EAGER, EAGER_PIECE, Assembly
 from ulnet.dask.rails import is_loopback
+from ulnet.dask.settings import patience
 from ulnet.rpc import Call, RpcError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class UlnetComm(Comm):
         self._loop = asyncio.get_running_loop()
         self._sent = 0
         self._calls: set[asyncio.Task[Any]] = set()
+        self._confirmed = 0  # calls that have ended
         self._arriving: dict[int, Assembly] = {}
         self._ends_at = -1
         self._next = 0  # the number of the message that is to be read next
@@ -164,17 +166,30 @@ class UlnetComm(Comm):
         return sum(map(nbytes, frames))
 
     async def close(self) -> None:
-        """Close it once what was written is there."""
+        """Close it once what was written is there. Where nothing of it moves any more, it is aborted."""
         if not self._why:
             self._why = "closed here"
-            if self._calls:
-                await asyncio.wait(self._calls)
-            self._say_end(self._sent)
+            try:
+                while self._calls:
+                    before = self._state
+                    await asyncio.wait(self._calls, timeout=patience())
+                    if self._calls and self._state == before:
+                        self.abort()
+                        return
+            except asyncio.CancelledError:
+                self.abort()
+                raise
+            self._say_end(self._sent if self._is_known else _ABORT)  # it may have broken off meanwhile
         self._close("closed here")
+
+    @property
+    def _state(self) -> tuple[int, int]:
+        """What changes while the other side takes what was written, on whichever comm: bulk is one queue."""
+        return self._confirmed, self.partner.pieces
 
     def abort(self) -> None:
         """Close it at once: what is under way ends."""
-        if not self._why:
+        if not self._why or self._calls:  # `close` may wait for them
             for call in self._calls:
                 call.cancel()
             self._say_end(_ABORT)
@@ -238,6 +253,7 @@ class UlnetComm(Comm):
 
     def _called(self, call: asyncio.Task[Any]) -> None:
         self._calls.discard(call)
+        self._confirmed += 1
         if not call.cancelled():
             failed = call.exception()
             if failed is not None:

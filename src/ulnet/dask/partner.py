@@ -27,6 +27,7 @@ class Partner:
         self.queue: FetchQueue = FetchQueue()  # of the large frames that it offers
         self.taken: int = 0  # bytes of what came from it and is not read yet
         self.lends: int = 0  # calls under way whose bulk it may fetch
+        self.pieces: int = 0  # that it has fetched
         self._gone = gone
         self._client = Client(node, nid, SERVICE, slots=SLOTS)
         self._eye = asyncio.get_running_loop().create_task(self._watch())
@@ -37,9 +38,12 @@ class Partner:
             return (await self._client.call(method, data)).data
         self.lends += 1
         try:
-            return (await self._client.call(method, data, bulk=bulk)).data
+            return (await self._client.call(method, data, bulk=bulk, progress=self._fetched)).data
         finally:
             self.lends -= 1
+
+    def _fetched(self, moved: int, total: int) -> None:
+        self.pieces += 1
 
     async def close(self) -> None:
         """Watch it no more; calls under way fail."""

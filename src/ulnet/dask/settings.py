@@ -10,7 +10,7 @@ import dask.config
 
 from ulnet.core.status import LNetError
 
-__all__ = ["Settings", "settings"]
+__all__ = ["Settings", "patience", "settings"]
 
 _WHERE = "distributed.comm.ulnet"
 _DEFAULTS: Final = {"networks": None, "accept-port": 9988, "linger": "2s"}
@@ -40,6 +40,12 @@ def settings() -> Settings:
         raise LNetError(errno.EINVAL, text)
     linger = dask.utils.parse_timedelta(_set("linger"))
     return Settings(networks, port, linger)
+
+
+def patience() -> float:
+    """Seconds in which something moves where the other side is well: Dask's own `timeouts.tcp`."""
+    given: float = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp", "30s"))
+    return given
 
 
 def _set(name: str) -> Any:

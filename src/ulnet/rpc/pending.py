@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["AGAIN", "Connection", "Pending"]
 
 _MOST_PATIENCE: Final = 8.0
+_LONGEST_WORK: Final = 10.0  # seconds until it is told again that a call is at work: servers say no more
+_LONGEST_BUSY: Final = 2.0  # and that a server is busy
 _FIRST_PAUSE: Final = 0.001  # seconds after the server was busy, doubled each time up to
 _LONG_PAUSE: Final = 1.0
 _MOST_ATTEMPTS: Final = 0xFFFF
@@ -141,7 +143,7 @@ class Pending:
         frame.patience = int(1000 * self.patience)
         self.sent_at = now
         self._sent += 1
-        self._arm(now + self.patience)
+        self._arm(now + self.patience, client.silence)
         self.patience = min(2 * self.patience, _MOST_PATIENCE)
         if frame.attempt == 1:
             self.connection.lane.add(frame.pack(), self, frame.method, left)
@@ -168,11 +170,10 @@ class Pending:
         elif error == errno.EMSGSIZE:
             self.fail(error, f"the request does not fit the server's inbox: {text}", "no")
 
-    def _arm(self, when: float) -> None:
-        """The next look is at that time, or at the deadline."""
-        if self.deadline is not None and self.deadline < when:
-            when = self.deadline
-        self._client.watch.add(self, when)
+    def _arm(self, when: float, silence: float) -> None:
+        """The next look is at that time; or at the deadline, or, without one, after so much silence."""
+        last = self.heard_at + silence if self.deadline is None else self.deadline
+        self._client.watch.add(self, min(when, last))
 
     def due(self) -> None:
         """It is to be looked at: time is over, or nothing was heard in time."""
@@ -200,6 +201,7 @@ class Pending:
             return
         client = self._client
         self.heard_at = now
+        silence = client.silence / 2  # the other half is for what it is asked then
         if isinstance(frame, Reply):
             if frame.attempt == 1 and self._sent == 1:
                 client.learn(self.frame.method, now - self.sent_at, frame.service_us / 1e6)
@@ -211,26 +213,26 @@ class Pending:
             if frame.kind is Kind.WORKING:
                 self.taken = True
                 self.patience = client.patience_of(self.frame.method)
-                self._arm(now + seconds + client.network.expected)
+                self._arm(now + min(seconds, _LONGEST_WORK) + client.network.expected, silence)
                 if self.news is not None:
                     self.send_credit()  # the last notice may be lost, and the server wait for it
             elif frame.kind is Kind.BUSY:
                 client.counters.busy += 1
                 self.patience = client.patience_of(self.frame.method)
-                seconds = max(seconds, self._pause)  # what it expects may be wrong
+                seconds = max(min(seconds, _LONGEST_BUSY), self._pause)  # what it expects may be wrong
                 self._pause = min(2 * self._pause, _LONG_PAUSE)
-                self._arm(now + seconds * (1 + client.random(16) / 65536))
+                self._arm(now + seconds * (1 + client.random(16) / 65536), silence)
                 self._last = "the server was busy"
         elif isinstance(frame, Chunk):
-            self._chunk(frame, now)
+            self._chunk(frame, now, silence)
         elif isinstance(frame, Refused):
             self._refused(frame)
 
-    def _chunk(self, frame: Chunk, now: float) -> None:
+    def _chunk(self, frame: Chunk, now: float, silence: float) -> None:
         if self.news is None or not self.read <= frame.index < self.frame.credit:
             return
         self.chunks.setdefault(frame.index, bytes(frame.data))
-        self._arm(now + _MOST_PATIENCE)
+        self._arm(now + _MOST_PATIENCE, silence)
         self.news.set()
 
     def _refused(self, frame: Refused) -> None:

@@ -308,8 +308,12 @@ class Console:
         return NodeCounters(str(member.nid), now, "", framework, rpc, lnet, rails)
 
     async def _rails_of(self, member: Member, timeout: float) -> dict[str, dict[str, int]]:
-        """What each rail of a node has carried; none where the node does not tell, as those of the kernel."""
+        """What each rail of a node has carried, if that is told within the time for all of them.
+
+        None where the node does not tell, as those of the kernel.
+        """
         roster = self._roster()
+        end = asyncio.get_running_loop().time() + timeout
         found: dict[str, dict[str, int]] = {}
         wanted = _MOST_RAILS if member.tells_rails else 0
         for index in range(_MOST_RAILS):
@@ -317,8 +321,9 @@ class Console:
                 break
             request = partial(RailsRequest, sid=roster.sid, index=index)
             try:
-                reply = await roster.ask(member, request, timeout)
-            except LNetError:
+                async with asyncio.timeout_at(end):  # who is late, and answers, is not down
+                    reply = await roster.ask(member, request, timeout)
+            except (LNetError, TimeoutError):
                 return {}
             assert isinstance(reply, RailsReply)
             if reply.status:

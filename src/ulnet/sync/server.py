@@ -118,7 +118,8 @@ class Server(Part):
     """Serves a service: `with Server(service, node):`. Options are those of `ulnet.rpc.Server`.
 
     Plain functions run in `threads` threads; as many calls run at once, unless `concurrency` is given, and
-    others wait. A stream is a generator function, which has a thread while it makes its next chunk.
+    others wait. A stream is a generator function, which has a thread while it makes its next chunk: streams
+    have half of the threads at most, and a client no more of these than it leaves to others.
     Coroutine functions and topics run in the node's thread. The methods are those that the service has now.
     """
 
@@ -174,16 +175,18 @@ class Server(Part):
     ) -> AsyncIterator[Any]:
         mine = Call(call, self._node)
         chunks = _Chunks(partial(handler, mine, *data))
+        owner = call.session.owner
         ended = False
         try:
-            while (value := await self._workers.run(chunks.next)) is not _END:
+            while (value := await self._workers.run(chunks.next, stream_of=owner)) is not _END:
                 yield value
             ended = True
         finally:
             if not ended:
                 mine.cancel()
                 chunks.over = True
-                self._workers.start(chunks.close)  # it may wait for a thread; nobody waits for it
+                if chunks.begun:
+                    self._workers.start(chunks.close, stream_of=owner)  # nobody waits for it
 
     async def _end(self) -> None:
         await self._server.close()
@@ -202,6 +205,11 @@ class _Chunks:
         self._make: Callable[[], Iterator[Any]] | None = make
         self._values: Iterator[Any] = iter(())
         self._running = threading.Lock()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the generator was made."""
+        return self._make is None
 
     def next(self) -> Any:
         """The next one, or _END."""
