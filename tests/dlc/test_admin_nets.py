@@ -410,3 +410,15 @@ def test_nids_that_are_named_again_count_too() -> None:
     with pytest.raises(LNetError, match="1025 NIDs are more than the 1024 of one request"):
         read_nids(again())
     assert len(looked_at) == 1025
+
+
+@pytest.mark.parametrize("verb", ["add", "del"])
+@pytest.mark.parametrize("name", ["eth0", "eth0:1"])
+async def test_too_many_interfaces_are_refused_before_the_first_is_read(
+    admin: Admin, verb: str, name: str
+) -> None:
+    await admin.handle(add("tcp", "eth0"))
+    kind = model.NetAdd if verb == "add" else model.NetDel
+    request = kind(net="tcp", interfaces=[name] * 1025)
+    told = "1025 interfaces are more than the 1024 of one request: split it"
+    assert await refused(admin, request) == (errno.ERANGE, told)

@@ -28,10 +28,12 @@ _NUMBERED = re.compile(rf"(?:{'|'.join(NAMES)})[0-9]+\Z")  # a known type with t
 _INTERFACE = re.compile(r"([^\[\]\s,]+)(\[[^\[\]]*\])?\Z")
 
 
-def must_be_few(count: int, what: str, most: int = MANY, number: int = errno.ERANGE) -> None:
+def must_be_few(
+    count: int, what: str, most: int = MANY, number: int = errno.ERANGE, way_out: str = "split it"
+) -> None:
     """Refuse what would keep the loop from all others for long. Raises LNetError."""
     if count > most:
-        raise LNetError(number, f"{count} {what} are more than the {most} of one request: split it")
+        raise LNetError(number, f"{count} {what} are more than the {most} of one request: {way_out}")
 
 
 def read_net(text: str, unknown: int) -> Net:
