@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
+import logging
+from contextlib import suppress
 from socket import AF_INET6
 
 import pytest
 
 from ulnet.core.status import LNetError
+from ulnet.dlc.caller import Caller, Role
 from ulnet.dlc.config import read_config
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import Ip2netsRule, NetMatch
@@ -152,3 +156,22 @@ async def test_a_node_goes_on_between_rules() -> None:
             seen.add(len(admin.node.core.nis))
         assert (await task).errors == []
         assert seen == set(range(1, 258))
+
+
+async def test_what_was_done_for_a_caller_who_goes_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ulnet.audit")
+    request = NetMatch([Ip2netsRule(f"tcp{at}", [], ["192.168.*.*"]) for at in range(1, 10)])
+    async with dry_run(HOST) as admin:
+        task = asyncio.create_task(admin.handle(request, Caller(0, 4711, Role.CHANGE)))
+        while len(admin.node.core.nis) < 4:
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        (record,) = caplog.records
+        line = json.loads(record.getMessage().removeprefix("audit: "))
+        assert {name.partition(".tunables")[0] for name in line["changed"] if ".tunables" in name} == {
+            f"192.168.3.3@tcp{at}" for at in range(1, 4)
+        }
+        (refused,) = line["refused"]
+        assert refused.startswith("given up")
