@@ -397,3 +397,28 @@ def test_a_request_of_many_ranges_is_refused_at_the_first_too_many() -> None:
     with pytest.raises(LNetError, match="more than the 1024 of one request"):
         read_nids(ranges())
     assert len(looked_at) == 3
+
+
+def test_nids_that_are_named_again_count_too() -> None:
+    looked_at: list[str] = []
+
+    def again() -> Iterator[str]:
+        for _ in range(60_000):
+            looked_at.append("10.0.0.1@tcp")
+            yield looked_at[-1]
+
+    with pytest.raises(LNetError, match="1025 NIDs are more than the 1024 of one request"):
+        read_nids(again())
+    assert len(looked_at) == 1025
+
+
+@pytest.mark.parametrize("verb", ["add", "del"])
+@pytest.mark.parametrize("name", ["eth0", "eth0:1"])
+async def test_too_many_interfaces_are_refused_before_the_first_is_read(
+    admin: Admin, verb: str, name: str
+) -> None:
+    await admin.handle(add("tcp", "eth0"))
+    kind = model.NetAdd if verb == "add" else model.NetDel
+    request = kind(net="tcp", interfaces=[name] * 1025)
+    told = "1025 interfaces are more than the 1024 of one request: split it"
+    assert await refused(admin, request) == (errno.ERANGE, told)

@@ -187,6 +187,22 @@ async def test_a_configured_peer_has_at_most_128_nids(admin: Admin) -> None:
     assert await refusal(admin, listed) == (errno.ERANGE, told)
 
 
+@pytest.mark.parametrize("kind", [model.PeerRefresh, model.PeerRemove])
+@pytest.mark.parametrize(
+    "nids",
+    [["none at all"] * 1025, ["10.0.0.[1-200]@tcp"] * 6, ["10.0.[0-3].[1-250]@tcp", "10.1.0.[1-25]@tcp"]],
+    ids=["names", "again", "ranges"],
+)
+async def test_too_many_nids_of_a_peer_are_refused_before_the_rest_is_read(
+    admin: Admin, kind: type[model.PeerRefresh | model.PeerRemove], nids: list[str]
+) -> None:
+    before = list(admin.node.core.peers)
+    number, text = await refusal(admin, kind(nids, "10.0.0.1@tcp"))
+    assert number == errno.ERANGE
+    assert "NIDs are more than the 1024 of one request" in text
+    assert list(admin.node.core.peers) == before
+
+
 @pytest.mark.requirement("HLD-dyn")
 async def test_what_a_route_needs_stays_until_the_route_is_gone(admin: Admin) -> None:
     await admin.handle(model.RouteAdd("tcp7", "127.0.1.9@tcp"))

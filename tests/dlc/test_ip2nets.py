@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import json
+import logging
+from contextlib import suppress
 from socket import AF_INET6
 
 import pytest
 
 from ulnet.core.status import LNetError
+from ulnet.dlc.caller import Caller, Role
 from ulnet.dlc.config import read_config
-from ulnet.dlc.model import Ip2netsRule
+from ulnet.dlc.errors import DlcError
+from ulnet.dlc.model import Ip2netsRule, NetMatch
 from ulnet.dlc.modprobe import module_requests
 from ulnet.host import Address, Link
 from ulnet.node.admin.ip2nets import choose
@@ -119,3 +126,52 @@ def test_an_ipv6_range_chooses_the_interface() -> None:
     rule = Ip2netsRule("tcp", [], ["fd00::/64"])
     assert [one.address.ip for one in choose(rule, [both, only])] == ["10.0.0.1", "fd00::2"]
     assert [one.address.ip for one in choose(rule, [both, only], True)] == ["fd00::1", "fd00::2"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ([Ip2netsRule(f"tcp{at}", [], ["*.*.*.*"]) for at in range(257)], "257 rules of ip2nets"),
+        ([Ip2netsRule("tcp", [], ["10.0.0.*"] * 1025)], "1025 ranges of a rule"),
+        ([Ip2netsRule("tcp"), Ip2netsRule("tcp1", ["eth1"] * 1025)], "1025 interfaces of a rule"),
+    ],
+    ids=["rules", "ranges", "interfaces"],
+)
+async def test_too_many_rules_are_refused_and_change_nothing(rules: list[Ip2netsRule], told: str) -> None:
+    async with dry_run(HOST) as admin:
+        with pytest.raises(DlcError, match=f"{told} are more than the") as refused:
+            await admin.handle(NetMatch(rules))
+        assert refused.value.errno == errno.ERANGE
+        assert list(map(str, admin.node.core.nis)) == ["0@lo"]
+
+
+async def test_a_node_goes_on_between_rules() -> None:
+    """What runs meanwhile sees each rule's NI come."""
+    async with dry_run(HOST) as admin:
+        seen = set()
+        request = NetMatch([Ip2netsRule(f"tcp{at}", [], ["192.168.*.*"]) for at in range(1, 257)])
+        task = asyncio.create_task(admin.handle(request))
+        while not task.done():
+            await asyncio.sleep(0)
+            seen.add(len(admin.node.core.nis))
+        assert (await task).errors == []
+        assert seen == set(range(1, 258))
+
+
+async def test_what_was_done_for_a_caller_who_goes_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ulnet.audit")
+    request = NetMatch([Ip2netsRule(f"tcp{at}", [], ["192.168.*.*"]) for at in range(1, 10)])
+    async with dry_run(HOST) as admin:
+        task = asyncio.create_task(admin.handle(request, Caller(0, 4711, Role.CHANGE)))
+        while len(admin.node.core.nis) < 4:
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        (record,) = caplog.records
+        line = json.loads(record.getMessage().removeprefix("audit: "))
+        assert {name.partition(".tunables")[0] for name in line["changed"] if ".tunables" in name} == {
+            f"192.168.3.3@tcp{at}" for at in range(1, 4)
+        }
+        (refused,) = line["refused"]
+        assert refused.startswith("given up")

@@ -225,3 +225,16 @@ def test_connections_that_cannot_be_made_are_counted_by_cause() -> None:
     assert causes("10.0.0.2@tcp", "dead") == {"connect_rej"}
     assert causes("10.0.0.2@tcp", "cut") == {"unreachable"}
     assert causes("10.0.0.2@tcp", "") == set()
+
+
+def test_yaml_over_which_a_real_loop_has_turns_takes_no_virtual_time() -> None:
+    """A node goes on between the rules of ip2nets, and between many gateways."""
+    sim = Simulation(seed=1)
+    node = sim.node("n")
+    sim.add_port(node, "10.0.0.1@tcp")
+    rules = "".join(f"\n  - net-spec: tcp{at or ''}\n    ip-range: {{0: 10.0.0.*}}" for at in range(3))
+    assert node.configure(f"ip2nets:{rules}\n") == []
+    assert node.configure('route: [{net: tcp9, gateway: "10.0.0.[2-99]@tcp"}]') == []
+    assert [str(nid) for nid in node.core.nis] == ["0@lo", *(f"10.0.0.1@tcp{at or ''}" for at in range(3))]
+    assert len(node.core.gateways.table) == 98
+    assert sim.now == 0

@@ -174,7 +174,8 @@ class SimNode:
     def _now(self, coro: Coroutine[Any, Any, T]) -> T:
         """Run what needs no time."""
         try:
-            self.loop.enter(coro.send, None)
+            while self.loop.enter(coro.send, None) is None:  # a turn for others, of whom there are none now
+                pass
         except StopIteration as end:
             result: T = end.value
             return result

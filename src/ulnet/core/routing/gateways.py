@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ulnet.core.lines import Line
@@ -98,12 +98,18 @@ class Gateways:
         for route in self.table.find(net, gateway):
             self._remove(route)
 
+    def remove(self, routes: Iterable[Route]) -> None:
+        """Delete routes, but for those that are gone already."""
+        for route in routes:
+            if route in self.table.to(route.net):
+                self._remove(route)
+
     def _remove(self, route: Route) -> None:
         self.table.remove(route)
         self._gone(route)
 
     def _gone(self, route: Route) -> None:
-        if not any(other.gateway == route.gateway for other in self.table):
+        if not self.table.lead_over(route.gateway):
             del self._alive[route.gateway]
             self._seen.pop(route.gateway, None)
             self._nids.pop(route.gateway, None)

@@ -64,11 +64,12 @@ class RouteTable:
     `peer_of` tells which peer a NID belongs to (None: nobody's yet); `place(n)` picks one of n places.
     """
 
-    __slots__ = ("_by_net", "_count", "_peer_of", "_place")
+    __slots__ = ("_by_net", "_count", "_over", "_peer_of", "_place")
 
     def __init__(self, peer_of: Callable[[Nid], object], place: Callable[[int], int]) -> None:
         self._by_net: dict[Net, list[Route]] = {}
         self._count = 0
+        self._over: dict[Nid, int] = {}  # how many lead over each gateway
         self._peer_of = peer_of
         self._place = place
 
@@ -84,6 +85,10 @@ class RouteTable:
     def to(self, net: Net) -> list[Route]:
         """The routes to a net."""
         return self._by_net.get(net, [])
+
+    def lead_over(self, gateway: Nid) -> bool:
+        """Whether any route names this gateway."""
+        return gateway in self._over
 
     def same_gateway(self, one: Nid, other: Nid) -> bool:
         """Whether both NIDs belong to one peer."""
@@ -131,6 +136,7 @@ class RouteTable:
         routes = self._by_net.setdefault(route.net, [])
         routes.insert(self._place(len(routes) + 1), route)
         self._count += 1
+        self._over[route.gateway] = self._over.get(route.gateway, 0) + 1
 
     def find(self, net: Net | None, gateway: Nid | None) -> list[Route]:
         """The routes to that net, over that gateway; None is any. Raises LNetError(ENOENT) for none."""
@@ -152,6 +158,9 @@ class RouteTable:
         routes = self._by_net[route.net]
         routes.remove(route)
         self._count -= 1
+        left = self._over.pop(route.gateway) - 1
+        if left:
+            self._over[route.gateway] = left
         if not routes:
             del self._by_net[route.net]
 

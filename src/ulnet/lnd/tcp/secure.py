@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ _FILES: Final = ("ca.pem", "node.pem", "node.key")
 _REVOKED: Final = (
     "revoked.pem"  # certificates of the authority that are good no more; there may be no such file
 )
+_MOST: Final = 1 << 20  # bytes of each of those: OpenSSL takes seconds for more
+_MOST_REVOKED: Final = 4 << 20
 _LOOK_AGAIN: Final = 1.0  # seconds between looks whether the files are others
 
 
@@ -47,8 +50,9 @@ class Credentials:
     Those are files of a directory; of the revoked ones there need not be a list.
 
     They are read anew when they have changed, for connections that are made from then on. What is of no use
-    then is told, and what there was stays: what cannot be read, has expired, or is not for all NIDs that are
-    `needed`. Where the list is another then, `revised` is set, for connections that were made before.
+    then is told, and what there was stays: what cannot be read, is too long, has expired, or is not for all
+    NIDs that are `needed`. Where the list is another then, `revised` is set, for connections that were made
+    before.
 
     Raises LNetError where there is nothing to begin with.
     """
@@ -106,6 +110,7 @@ class Credentials:
         authority, certificate, key = [str(self._directory / name) for name in _FILES]
         contexts = []
         try:
+            self._look_at_files()
             revoked = self._list_of_revoked()
             for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
                 context = ssl.SSLContext(protocol)
@@ -113,7 +118,7 @@ class Credentials:
                 context.check_hostname = False  # its NIDs are looked at instead
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(cafile=authority)
-                context.load_cert_chain(certificate, key)
+                context.load_cert_chain(certificate, key, self._no_pass_phrase)
                 if revoked:
                     self._refuse_revoked(context)
                 contexts.append(context)
@@ -128,6 +133,30 @@ class Credentials:
             )
             raise LNetError(getattr(error, "errno", None) or errno.EINVAL, text) from None
         return own, contexts[0], contexts[1], revoked
+
+    def _look_at_files(self) -> None:
+        """Opening a pipe would hold up the loop, and so would reading a file without end. Raises OSError."""
+        for name, most in (*((name, _MOST) for name in _FILES), (_REVOKED, _MOST_REVOKED)):
+            path = self._directory / name
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                continue  # whoever opens it says so
+            if not stat.S_ISREG(found.st_mode):
+                text = f"{path} is no regular file"
+                raise OSError(errno.EINVAL, text)
+            if found.st_size > most:
+                text = f"{path} has more than {most >> 20} MiB"
+                raise OSError(errno.EFBIG, text)
+
+    def _no_pass_phrase(self) -> str:
+        """Without this OpenSSL would ask for it on the terminal. Raises OSError."""
+        key = self._directory / _FILES[2]
+        text = (
+            f"{key} is encrypted, and nobody is asked for its pass phrase: decrypt it by "
+            f"`openssl pkey -in {key} -out FILE`, or make another by `ulnet pki node`"
+        )
+        raise OSError(errno.EINVAL, text)
 
     def _list_of_revoked(self) -> bytes:
         try:

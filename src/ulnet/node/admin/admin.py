@@ -83,6 +83,10 @@ class Admin:
             if audit is not None:
                 audit.tell([refused.text], self.node.running)
             raise
+        except asyncio.CancelledError:
+            if audit is not None:  # what was done until then stays done
+                audit.tell(["given up: whoever asked has gone, or this node ends"], self.node.running)
+            raise
         answer = outcome if isinstance(outcome, Answer) else Answer(outcome)
         if audit is not None:
             audit.tell([item.descr for item in answer.errors], self.node.running)

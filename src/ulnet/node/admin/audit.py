@@ -21,7 +21,7 @@ from ulnet.node.admin.bonded_nets import interfaces_of
 from ulnet.node.admin.bonds import bond_of
 from ulnet.node.admin.faults import show_faults
 from ulnet.node.admin.names import read_nids
-from ulnet.node.admin.routes import backup_routes
+from ulnet.node.admin.routes import routes_of
 from ulnet.node.admin.routing import backup_routing
 from ulnet.node.admin.selection import show_selection
 from ulnet.node.admin.settings import settings_of
@@ -75,9 +75,10 @@ def _picture(state: AdminState, request: BaseRequest) -> _Leaves:
     if show is None:
         return {}
     try:
-        return dict(_leaves("", msgspec.to_builtins(show(state, request))))
+        shown = msgspec.to_builtins(show(state, request))
     except LNetError:  # what is named cannot be: the request itself is refused
         return {}
+    return dict(_leaves("", shown)) if shown else {}
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -136,7 +137,7 @@ _SHOWS: Final[Mapping[str, Callable[[AdminState, Any], Any]]] = {
     "net": lambda state, _: _nets(state.core),
     "bond": lambda state, _: _nets(state.core),
     "peer": lambda state, one: _peers(state.core, one),
-    "route": lambda state, _: backup_routes(state.core),
+    "route": lambda state, one: routes_of(state.core, one),
     "routing": lambda state, _: list(backup_routing(state.core)),
     "buf": lambda state, _: list(backup_routing(state.core)),
     "global": lambda state, _: settings_of(state),

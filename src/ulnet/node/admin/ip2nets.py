@@ -6,6 +6,7 @@ and whose address does not match, is refused: the rule and the host contradict e
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
 from collections.abc import Sequence
@@ -24,12 +25,13 @@ from ulnet.nid.address import parse_ipv4, parse_ipv6
 from ulnet.node.admin.bonded_nets import is_to_be_bonded
 from ulnet.node.admin.bonds import add_bond
 from ulnet.node.admin.draining import drain_and_delete
-from ulnet.node.admin.names import NO_MATCH, read_net
+from ulnet.node.admin.names import NO_MATCH, must_be_few, read_net
 from ulnet.node.admin.nets import add_nis, delete_nis
 from ulnet.node.admin.state import AdminState
 
 __all__ = ["Chosen", "choose", "match_nets"]
 
+_MOST_RULES = 256
 _WITH_CPTS = re.compile(r"(.+?)(\[[^\[\]]*\])\Z")
 
 
@@ -44,8 +46,12 @@ class Chosen(NamedTuple):
 async def match_nets(state: AdminState, request: NetMatch) -> Answer:
     """Add or delete what the rules choose, each all or none; the errors of those that were refused.
 
-    Bonding NIs come after all others, and go before them.
+    Bonding NIs come after all others, and go before them. Raises LNetError(ERANGE) before the first rule.
     """
+    must_be_few(len(request.rules), "rules of ip2nets", _MOST_RULES)
+    for rule in request.rules:
+        must_be_few(len(rule.interfaces), "interfaces of a rule")
+        must_be_few(len(rule.ranges), "ranges of a rule")
     state.tune(request)
     core, host = state.core, state.links()
     errors: list[ErrorItem] = []
@@ -54,6 +60,7 @@ async def match_nets(state: AdminState, request: NetMatch) -> Answer:
     for index, rule in sorted(
         enumerate(request.rules), key=lambda one: (one[1].bond is not None) != request.delete
     ):
+        await asyncio.sleep(0)  # each rule may add NIs: whatever else this node does comes between them
         try:
             net = read_net(rule.net, errno.EINVAL)
             if request.first_wins and net in done:

@@ -11,12 +11,29 @@ from ulnet.nid import LO_NET, Net, Nid, NidError, NidList
 from ulnet.nid.expr import NumberSet
 from ulnet.nid.net import NAMES
 
-__all__ = ["NO_MATCH", "one_nid", "read_cpts", "read_interface", "read_net", "read_nids"]
+__all__ = [
+    "MANY",
+    "NO_MATCH",
+    "must_be_few",
+    "one_nid",
+    "read_cpts",
+    "read_interface",
+    "read_net",
+    "read_nids",
+]
 
 NO_MATCH = errno.ENOMSG  # 42, lnetctl's "no match"
-_MANY = 1024  # NIDs in one request
+MANY = 1024  # NIDs in one request, or interfaces
 _NUMBERED = re.compile(rf"(?:{'|'.join(NAMES)})[0-9]+\Z")  # a known type with too high a number
 _INTERFACE = re.compile(r"([^\[\]\s,]+)(\[[^\[\]]*\])?\Z")
+
+
+def must_be_few(
+    count: int, what: str, most: int = MANY, number: int = errno.ERANGE, way_out: str = "split it"
+) -> None:
+    """Refuse what would keep the loop from all others for long. Raises LNetError."""
+    if count > most:
+        raise LNetError(number, f"{count} {what} are more than the {most} of one request: {way_out}")
 
 
 def read_net(text: str, unknown: int) -> Net:
@@ -43,12 +60,13 @@ def one_nid(text: str) -> Nid:
 def read_nids(texts: Iterable[str]) -> list[Nid]:
     """NIDs from lists with ranges, each once. Raises LNetError(EINVAL)."""
     found: dict[Nid, None] = {}
+    count = 0  # also of those that are named again
     try:
         for text in texts:
-            found.update(dict.fromkeys(NidList.parse(text).expand(_MANY)))
-            if len(found) > _MANY:
-                words = f"{len(found)} NIDs are more than the {_MANY} of one request: split it"
-                raise LNetError(errno.EINVAL, words)
+            nids = NidList.parse(text).expand(MANY)
+            count += len(nids)
+            must_be_few(count, "NIDs", number=errno.EINVAL)
+            found.update(dict.fromkeys(nids))
     except NidError as bad:
         raise LNetError(errno.EINVAL, str(bad)) from None
     return list(found)

@@ -18,7 +18,15 @@ from ulnet.host import HostError, Link, first_address, link_named, link_with_add
 from ulnet.lnd.tcp.params import conns_for_speed
 from ulnet.nid import LO_NID, Net, Nid, NidError
 from ulnet.node.admin.bonded_nets import is_to_be_bonded, must_name_all
-from ulnet.node.admin.names import NO_MATCH, one_nid, read_cpts, read_interface, read_net, read_nids
+from ulnet.node.admin.names import (
+    NO_MATCH,
+    must_be_few,
+    one_nid,
+    read_cpts,
+    read_interface,
+    read_net,
+    read_nids,
+)
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.tunables import lnd_tunables, net_tunables
 
@@ -161,6 +169,7 @@ def _wanted_by_interface(request: NetAdd, host: Sequence[Link], large: bool, cpt
         raise LNetError(
             errno.EINVAL, f"net {net} needs at least one interface: name it with --if, or the NID with --nid"
         )
+    must_be_few(len(request.interfaces), "interfaces")
     common = _cpts(request, cpt_count)
     wanted = []
     for text in request.interfaces:
@@ -238,6 +247,7 @@ def without_labels(core: LNet, request: NetDel, host: Sequence[Link]) -> NetDel:
     if request.net is None or not any(":" in text for text in request.interfaces):
         return request
     net = read_net(request.net, errno.EINVAL)
+    must_be_few(len(request.interfaces), "interfaces")
     interfaces = list(request.interfaces)
     for at, text in enumerate(interfaces):
         name, _ = read_interface(text, core.cpts.count)
@@ -296,6 +306,7 @@ def _nids_by_net(core: LNet, request: NetDel) -> list[Nid]:
         raise LNetError(errno.EINVAL, f"net {net} is not configured on this node: see 'lnetctl net show'")
     if not request.interfaces:
         return [ni.nid for ni in local.nis]
+    must_be_few(len(request.interfaces), "interfaces")
     count = core.cpts.count
     if local.bonded:
         must_name_all(local, (read_interface(text, count)[0] for text in request.interfaces))

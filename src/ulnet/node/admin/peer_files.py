@@ -13,27 +13,32 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import PeerRefresh, PeerRemove
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid, NidError, NidList
-from ulnet.node.admin.names import one_nid
+from ulnet.node.admin.names import MANY, must_be_few, one_nid
 from ulnet.node.admin.peers import check_count
 
 __all__ = ["refresh_peer", "remove_nids"]
-
-_MANY = 1024  # NIDs of one peer in a file
+_WAY_OUT = "a configured peer has far fewer; leave some out"
 
 
 class _Listed:
-    """The NIDs of a request, and what is wrong with some, by their index."""
+    """The NIDs of a request, and what is wrong with some, by their index. Raises LNetError(ERANGE)."""
 
     def __init__(self, request: PeerRefresh | PeerRemove) -> None:
         self._request = request
         self._noted: list[tuple[int, ErrorItem]] = []
         self.nids: dict[Nid, int] = {}
+        count = len(request.nids)
+        must_be_few(count, "NIDs", way_out=_WAY_OUT)
         for index, text in enumerate(request.nids):
             try:
-                for nid in NidList.parse(text).expand(_MANY):
-                    self.nids.setdefault(nid, index)
+                nids = NidList.parse(text).expand(MANY)
             except NidError as bad:
                 self._note(index, errno.EINVAL, str(bad))
+                continue
+            count += len(nids) - 1
+            must_be_few(count, "NIDs", way_out=_WAY_OUT)
+            for nid in nids:
+                self.nids.setdefault(nid, index)
 
     def refuse(self, nid: Nid, number: int, text: str) -> None:
         """Leave a NID out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 
 from ulnet.control.instance import LNet
@@ -13,11 +14,19 @@ from ulnet.dlc.model import RouteAdd, RouteDel, RouteShow
 from ulnet.nid import Net, NetType, Nid, NidError
 from ulnet.node.admin.names import read_nids
 
-__all__ = ["add_routes", "backup_routes", "delete_routes", "show_routes"]
+__all__ = ["add_routes", "backup_routes", "delete_routes", "routes_of", "show_routes"]
+
+_AT_ONCE = 16  # gateways that one turn of the loop looks at
 
 
-def add_routes(core: LNet, request: RouteAdd) -> None:
-    """Add a route over each of the gateways, or none. Raises LNetError."""
+async def _others(at: int) -> None:
+    """Let others have their turn, now and then."""
+    if at % _AT_ONCE == _AT_ONCE - 1:
+        await asyncio.sleep(0)
+
+
+async def add_routes(core: LNet, request: RouteAdd) -> None:
+    """Add a route over each of the gateways, or none; others have their turn meanwhile. Raises LNetError."""
     gateways = core.gateways
     net = _net(request.net)
     nids = read_nids([request.gateway])
@@ -29,15 +38,16 @@ def add_routes(core: LNet, request: RouteAdd) -> None:
     if request.replace:
         _change_routes(core, net, nids, request)
         return
-    for nid in nids:
+    for at, nid in enumerate(nids):
+        await _others(at)
         gateways.table.check(Route(net, nid, request.hop, request.priority), core.nets, core.nis)
     added = []
     try:
-        for nid in nids:
+        for at, nid in enumerate(nids):
+            await _others(at)
             added.append(gateways.add(net, nid, request.hop, request.priority))
-    except LNetError:
-        for route in added:
-            gateways.delete(net, route.gateway)
+    except BaseException:  # given up, too
+        gateways.remove(added)
         raise
 
 
@@ -49,13 +59,17 @@ def _change_routes(core: LNet, net: Net, nids: list[Nid], request: RouteAdd) -> 
     core.gateways.routes_changed()
 
 
-def delete_routes(core: LNet, request: RouteDel) -> None:
-    """Delete the routes over all of the gateways, or none. Raises LNetError."""
+async def delete_routes(core: LNet, request: RouteDel) -> None:
+    """Delete the routes over all of the gateways at once, or none. Raises LNetError.
+
+    Others have their turn while they are looked for.
+    """
     net = _net(request.net)
-    nids = read_nids([request.gateway])
-    routes = {route.gateway: route for nid in nids for route in core.gateways.table.find(net, nid)}
-    for route in routes.values():
-        core.gateways.delete(net, route.gateway)
+    routes: dict[Nid, Route] = {}
+    for at, nid in enumerate(read_nids([request.gateway])):
+        await _others(at)
+        routes.update({route.gateway: route for route in core.gateways.table.find(net, nid)})
+    core.gateways.remove(routes.values())
 
 
 def show_routes(core: View, request: RouteShow) -> list[RouteView]:
@@ -74,10 +88,27 @@ def show_routes(core: View, request: RouteShow) -> list[RouteView]:
 
 def backup_routes(core: View) -> list[RouteView]:
     """What a restore needs."""
+    return [_kept(route) for route in core.gateways.table]
+
+
+def routes_of(core: View, request: RouteAdd | RouteDel) -> list[RouteView]:
+    """Those that a request is about, by whichever NIDs of their gateways; as a backup has them.
+
+    Raises LNetError(EINVAL, ENXIO).
+    """
+    net = _net(request.net)
+    nids = set(read_nids([request.gateway]))
+    primaries = {peer.primary_nid for nid in nids if (peer := core.peers.find(nid)) is not None}
     return [
-        RouteView(str(route.net), str(route.gateway), route.hops, route.priority)
-        for route in core.gateways.table
+        _kept(route)
+        for route in core.gateways.table.to(net)
+        if route.gateway in nids
+        or ((peer := core.peers.find(route.gateway)) is not None and peer.primary_nid in primaries)
     ]
+
+
+def _kept(route: Route) -> RouteView:
+    return RouteView(str(route.net), str(route.gateway), route.hops, route.priority)
 
 
 def _view(core: View, route: Route, verbosity: int) -> RouteView:

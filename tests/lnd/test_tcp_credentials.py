@@ -1,0 +1,104 @@
+"""Files of credentials that cannot be used: they are told, hold nobody up, and the former ones stay."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from ulnet.cli.pki import make_authority, make_node, revoke
+from ulnet.core.status import LNetError
+from ulnet.lnd.tcp.secure import Credentials
+
+NAMES = ["ca.pem", "node.pem", "node.key", "revoked.pem"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The credentials of a node, with a list of revoked certificates."""
+    make_authority(tmp_path / "ca", "site")
+    for nid in ("10.0.0.1@tcp", "10.0.0.2@tcp"):
+        make_node(tmp_path / "ca", tmp_path / nid, [nid])
+    revoke(tmp_path / "ca", [tmp_path / "10.0.0.2@tcp" / "node.pem"])
+    place = tmp_path / "10.0.0.1@tcp"
+    (place / "revoked.pem").write_bytes((tmp_path / "ca" / "revoked.pem").read_bytes())
+    return place
+
+
+class Used:
+    """Credentials in use, whose files change."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.reports: list[str] = []
+        self.credentials = Credentials(str(place), lambda: 0.0, self.reports.append)
+        self.before = self._state()
+
+    def _state(self) -> list[object]:
+        used = self.credentials
+        return [used.own, used.listener, used.caller, used.revoked]
+
+    def look(self) -> str:
+        """What is told of files that are of no use: the former stay, and nobody begins with them."""
+        self.credentials.look()
+        assert self._state() == self.before
+        assert not self.credentials.revised
+        (line,) = self.reports
+        assert line.endswith("; those read before stay in use")
+        with pytest.raises(LNetError) as failed:
+            Credentials(str(self.place), lambda: 0.0, self.reports.append)
+        assert line.startswith(failed.value.text)
+        return line
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
+def test_nobody_is_asked_for_the_pass_phrase_of_a_key(place: Path, form: PrivateFormat) -> None:
+    used = Used(place)
+    path = place / "node.key"
+    key = load_pem_private_key(path.read_bytes(), None)
+    path.write_bytes(key.private_bytes(Encoding.PEM, form, BestAvailableEncryption(b"secret")))
+    line = used.look()
+    assert f"{path} is encrypted" in line
+    assert f"openssl pkey -in {path} -out" in line
+    assert "ulnet pki node" in line
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_what_is_no_regular_file_is_not_opened(place: Path, name: str, kind: str) -> None:
+    used = Used(place)
+    path = place / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    assert f"{path} is no regular file" in used.look()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_that_are_too_long_are_not_read(place: Path, name: str) -> None:
+    used = Used(place)
+    path = place / name
+    whole = path.read_bytes()
+    path.write_bytes(whole * (1 + (4 << 20) // len(whole)))
+    assert f"{path} has more than {4 if name == 'revoked.pem' else 1} MiB" in used.look()
+
+
+def test_a_symbolic_link_to_a_file_is_followed(place: Path) -> None:
+    used = Used(place)
+    for name in NAMES:
+        (place / f"{name}.1").write_bytes((place / name).read_bytes())
+        (place / name).unlink()
+        (place / name).symlink_to(f"{name}.1")
+    used.credentials.look()
+    assert "was read anew" in used.reports[0]
