@@ -507,8 +507,6 @@ class Reception:
             return
         ni, sender, md, hdr = incoming.ni, incoming.peer_ni, incoming.md, incoming.hdr
         assert md is not None
-        if md.arriving and incoming in md.arriving:
-            md.arriving.remove(incoming)
         self.release(incoming)
         is_put = hdr.type == _PUT
         kind = _PUT_EVENT if is_put else _REPLY_EVENT
@@ -551,7 +549,10 @@ class Reception:
                 self.end(incoming, _OK, errno.ECANCELED, "its memory was reclaimed")
 
     def release(self, incoming: Incoming) -> None:
-        """A message needs its NI and its sender no more."""
+        """A message needs its NI, its sender and its memory no more."""
+        md = incoming.md
+        if md is not None and md.arriving and incoming in md.arriving:
+            md.arriving.remove(incoming)
         self.state.stats.msgs_alloc -= 1
         incoming.ni.refs -= 1
         incoming.peer_ni.refs -= 1

@@ -49,6 +49,11 @@ class _Rest:
                 break
 
 
+def _decoded(call: Call) -> int:
+    """Bytes of its data that are made objects before its handler runs."""
+    return call.size if call.method.most is not None else 0
+
+
 class Runner:
     """Runs calls that `begin` makes handlers of, each in a context of its own; `end` gets the result.
 
@@ -128,8 +133,7 @@ class Runner:
             if not ready or waited or decoded >= _DECODED or task.cancelling():
                 break
             call = ready.popleft()
-            if call.method.most is not None:
-                decoded += call.size
+            decoded += _decoded(call)
             context = self._context.copy()
             call.task = task
             try:

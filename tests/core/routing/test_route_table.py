@@ -105,7 +105,7 @@ def test_what_is_not_there_cannot_be_found(table):
 
 
 def test_routes_have_a_limit(table):
-    table._count = MAX_ROUTES
+    table.over[Nid.parse("10.0.0.9@tcp")] = MAX_ROUTES
     with pytest.raises(LNetError) as refused:
         table.check(Route(TCP5, GATEWAY), {TCP}, ())
     assert refused.value.errno == errno.ENOSPC

@@ -95,21 +95,17 @@ class Gateways:
 
     def delete(self, net: Net | None, gateway: Nid | None) -> None:
         """Delete routes. Raises LNetError(ENOENT)."""
-        for route in self.table.find(net, gateway):
-            self._remove(route)
+        self.remove(self.table.find(net, gateway))
 
     def remove(self, routes: Iterable[Route]) -> None:
         """Delete routes, but for those that are gone already."""
         for route in routes:
             if route in self.table.to(route.net):
-                self._remove(route)
-
-    def _remove(self, route: Route) -> None:
-        self.table.remove(route)
-        self._gone(route)
+                self.table.remove(route)
+                self._gone(route)
 
     def _gone(self, route: Route) -> None:
-        if not self.table.lead_over(route.gateway):
+        if route.gateway not in self.table.over:
             del self._alive[route.gateway]
             self._seen.pop(route.gateway, None)
             self._nids.pop(route.gateway, None)
@@ -129,8 +125,7 @@ class Gateways:
 
     def clear(self) -> None:
         """Delete all routes."""
-        for route in self.table:
-            self._remove(route)
+        self.remove(self.table)
 
     def must_not_be_local(self, net: Net) -> None:
         """A net is to become local. Raises LNetError(EUSERS) if routes lead there."""
@@ -186,7 +181,7 @@ class Gateways:
             return False
         if final == hop:
             free = not msg.exact and (msg.source is None or msg.template.type in ANSWERS)
-            peer = self._state.peers.find(hop) if free and len(self.table) else None
+            peer = self._state.peers.find(hop) if free and self.table.over else None
             return peer is not None and self.lead_to(peer)
         same = self.table.same_gateway
         return any(not same(route.gateway, hop) for route in self.usable(final.net))

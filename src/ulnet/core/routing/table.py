@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from typing import Final
 
@@ -64,12 +65,11 @@ class RouteTable:
     `peer_of` tells which peer a NID belongs to (None: nobody's yet); `place(n)` picks one of n places.
     """
 
-    __slots__ = ("_by_net", "_count", "_over", "_peer_of", "_place")
+    __slots__ = ("_by_net", "_peer_of", "_place", "over")
 
     def __init__(self, peer_of: Callable[[Nid], object], place: Callable[[int], int]) -> None:
         self._by_net: dict[Net, list[Route]] = {}
-        self._count = 0
-        self._over: dict[Nid, int] = {}  # how many lead over each gateway
+        self.over: Counter[Nid] = Counter()  # how many lead over each gateway
         self._peer_of = peer_of
         self._place = place
 
@@ -77,7 +77,7 @@ class RouteTable:
         return iter([route for routes in self._by_net.values() for route in routes])
 
     def __len__(self) -> int:
-        return self._count
+        return self.over.total()
 
     def __contains__(self, net: object) -> bool:
         return net in self._by_net
@@ -85,10 +85,6 @@ class RouteTable:
     def to(self, net: Net) -> list[Route]:
         """The routes to a net."""
         return self._by_net.get(net, [])
-
-    def lead_over(self, gateway: Nid) -> bool:
-        """Whether any route names this gateway."""
-        return gateway in self._over
 
     def same_gateway(self, one: Nid, other: Nid) -> bool:
         """Whether both NIDs belong to one peer."""
@@ -121,22 +117,17 @@ class RouteTable:
         if gateway in own_nids:
             raise LNetError(errno.EINVAL, f"gateway {gateway} is this node itself: give another node's NID")
         if any(self.same_gateway(old.gateway, gateway) for old in self.to(net)):
-            raise LNetError(
-                errno.EEXIST,
-                f"there is a route to {net} over the node of {gateway} already: "
-                "delete it first to change its hops or priority",
-            )
-        if self._count >= MAX_ROUTES:
-            raise LNetError(
-                errno.ENOSPC, f"there are {MAX_ROUTES} routes, as many as allowed: delete some first"
-            )
+            text = f"there is a route to {net} over the node of {gateway} already: "
+            raise LNetError(errno.EEXIST, f"{text}delete it first to change its hops or priority")
+        if len(self) >= MAX_ROUTES:
+            text = f"there are {MAX_ROUTES} routes, as many as allowed: delete some first"
+            raise LNetError(errno.ENOSPC, text)
 
     def insert(self, route: Route) -> None:
         """Add a route that was checked."""
         routes = self._by_net.setdefault(route.net, [])
         routes.insert(self._place(len(routes) + 1), route)
-        self._count += 1
-        self._over[route.gateway] = self._over.get(route.gateway, 0) + 1
+        self.over[route.gateway] += 1
 
     def find(self, net: Net | None, gateway: Nid | None) -> list[Route]:
         """The routes to that net, over that gateway; None is any. Raises LNetError(ENOENT) for none."""
@@ -157,10 +148,9 @@ class RouteTable:
         """Take a route out."""
         routes = self._by_net[route.net]
         routes.remove(route)
-        self._count -= 1
-        left = self._over.pop(route.gateway) - 1
-        if left:
-            self._over[route.gateway] = left
+        self.over[route.gateway] -= 1
+        if not self.over[route.gateway]:
+            del self.over[route.gateway]
         if not routes:
             del self._by_net[route.net]
 
