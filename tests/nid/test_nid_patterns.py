@@ -122,6 +122,13 @@ def test_expansion_is_bounded(pattern: str) -> None:
         NidRange.parse(pattern).expand(limit=8)
 
 
+def test_each_number_is_listed_once_however_often_it_is_written() -> None:
+    """Each was looked for among all ranges before its own."""
+    many = ",".join(["0-4294967295"] * 255)
+    found = iter(NumberSet.parse(f"[7,{many}]", 2**32 - 1, "number"))
+    assert [next(found) for _ in range(5)] == [7, 0, 1, 2, 3]
+
+
 def test_a_star_cannot_be_listed() -> None:
     with pytest.raises(NidError, match="cannot be listed; name the addresses"):
         NidList.parse("*@tcp").expand(limit=100)
@@ -149,6 +156,7 @@ def test_a_star_cannot_be_listed() -> None:
         ("10.0.0.1@lo1", ["loopback net has no number"]),
         ("10.0.0.1@nope", ["'nope'", "no known type"]),
         ("[1-" + "9" * 5000 + "]@gni", ["…", "0 to 4294967295"]),
+        ("10.0.0.[" + "0," * 256 + "0]@tcp", ["…", "257 numbers and ranges", "there may be 256", "[10-19]"]),
     ],
 )
 def test_bad_lists_name_thing_rule_and_way_out(text: str, words: list[str]) -> None:

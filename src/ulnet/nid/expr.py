@@ -9,6 +9,7 @@ from ulnet.nid.errors import NidError, shown
 
 __all__ = ["NumberSet", "split_list"]
 
+_MOST_RANGES = 256  # in brackets: each number of an IPv4 address by itself
 _DIGITS = 10  # as many as 2**32 - 1 has
 
 
@@ -48,17 +49,26 @@ class NumberSet:
             return cls((_parse_range(text, limit, what),), limit)
         if not text.endswith("]") or "[" in text[1:] or "]" in text[:-1]:
             raise NidError(f"{what} {shown(text)}: brackets open and close once; write [1-3] or [1,5-9/2]")
-        return cls(tuple(_parse_range(part, limit, what) for part in text[1:-1].split(",")), limit)
+        parts = text[1:-1].split(",")
+        if len(parts) > _MOST_RANGES:
+            words = f"{len(parts)} numbers and ranges in brackets: there may be {_MOST_RANGES}"
+            raise NidError(f"{what} {shown(text)}: {words}; join neighbours, such as [10-19]")
+        return cls(tuple(_parse_range(part, limit, what) for part in parts), limit)
 
     def __contains__(self, value: int) -> bool:
         return any(low <= value <= high and (value - low) % stride == 0 for low, high, stride in self.ranges)
 
     def __iter__(self) -> Iterator[int]:
         """Every number once, in the order written."""
-        for index, (low, high, stride) in enumerate(self.ranges):
-            earlier = NumberSet(self.ranges[:index], self.limit)
+        if len(self.ranges) == 1:
+            low, high, stride = self.ranges[0]
+            yield from range(low, high + 1, stride)
+            return
+        seen: set[int] = set()
+        for low, high, stride in self.ranges:
             for value in range(low, high + 1, stride):
-                if value not in earlier:
+                if value not in seen:
+                    seen.add(value)
                     yield value
 
     @property

@@ -31,7 +31,7 @@ _FILES: Final = ("ca.pem", "node.pem", "node.key")
 _REVOKED: Final = (
     "revoked.pem"  # certificates of the authority that are good no more; there may be no such file
 )
-_MOST: Final = 1 << 20  # bytes of each of those: OpenSSL takes seconds for more
+_MOST: Final = 1 << 18  # bytes of each of those: OpenSSL takes seconds for more
 _MOST_REVOKED: Final = 4 << 20
 _LOOK_AGAIN: Final = 1.0  # seconds between looks whether the files are others
 
@@ -146,7 +146,7 @@ class Credentials:
                 text = f"{path} is no regular file"
                 raise OSError(errno.EINVAL, text)
             if found.st_size > most:
-                text = f"{path} has more than {most >> 20} MiB"
+                text = f"{path} has more than {most >> 10} KiB"
                 raise OSError(errno.EFBIG, text)
 
     def _no_pass_phrase(self) -> str:
