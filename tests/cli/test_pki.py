@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from ulnet.cli.pki import main, make_authority, make_node
 
@@ -65,6 +66,10 @@ def test_the_authority_keeps_what_it_has_made(tmp_path: Path, capsys: pytest.Cap
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line.split(": ")[1] for line in lines) == ["10.0.0.1@tcp", "10.0.0.2@tcp"]
     assert [Path(line.split(": ")[0]) for line in lines] == issued
+    assert main(["show", str(tmp_path), *map(str, issued)]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines() == lines
+    assert err == f"ulnet pki: {tmp_path}/node.pem: No such file or directory\n"
 
 
 def test_revoke_refuses_what_is_not_of_the_authority(
@@ -81,6 +86,8 @@ def test_revoke_refuses_what_is_not_of_the_authority(
     assert refused(capsys, *words, str(node / "node.key")) == (
         f"ulnet pki: {node}/node.key: it has no certificate in PEM form\n"
     )
+    text = refused(capsys, *words, str(authority / "ca.pem"))
+    assert text.startswith(f"ulnet pki: {authority}/ca.pem is the authority's own: make another one")
     assert not (authority / "revoked.pem").exists()
     (other / "revoked.pem").write_text("no list")
     assert refused(capsys, "revoke", "--ca", str(other), str(node)) == (
@@ -88,3 +95,19 @@ def test_revoke_refuses_what_is_not_of_the_authority(
         "or begin anew without it\n"
     )
     assert (other / "revoked.pem").read_text() == "no list"
+
+
+def test_an_authority_whose_key_is_encrypted_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority, node = tmp_path / "ca", tmp_path / "node"
+    make_authority(authority)
+    make_node(authority, node, ["10.0.0.1@tcp"])
+    path = authority / "ca.key"
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    form = serialization.PrivateFormat.PKCS8
+    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, secret))
+    for words in (("revoke", str(node)), ("node", "--out", str(node), "10.0.0.2@tcp")):
+        text = refused(capsys, words[0], "--ca", str(authority), *words[1:])
+        assert text.startswith(f"ulnet pki: {path} is encrypted: decrypt it by `openssl pkey")

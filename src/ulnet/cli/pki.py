@@ -54,11 +54,15 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as failed:
         if isinstance(failed, OSError) and of_output(failed):
             raise
-        text = str(failed)
-        if isinstance(failed, OSError) and failed.filename is not None:
-            text = f"{failed.filename}: {failed.strerror}"
-        print(f"ulnet pki: {text}", file=sys.stderr)
+        _complain(failed)
     return 1
+
+
+def _complain(failed: OSError | ValueError) -> None:
+    text = str(failed)
+    if isinstance(failed, OSError) and failed.filename is not None:
+        text = f"{failed.filename}: {failed.strerror}"
+    print(f"ulnet pki: {text}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -111,8 +115,16 @@ def _node(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    found = [certificate_in(_certificate_at(path)) for path in options.path]
-    for path, one in zip(options.path, found, strict=True):
+    status = 0
+    for path in options.path:
+        try:
+            one = certificate_in(_certificate_at(path))
+        except OSError as failed:  # the others are shown
+            _complain(failed)
+            status = 1
+            continue
+        if _days_left(one) <= options.warn:
+            status = 1
         if options.json:
             told = {
                 "name": one.name,
@@ -123,7 +135,7 @@ def _show(options: argparse.Namespace) -> int:
             print(json.dumps(told))
         else:
             print(f"{path}: {_sentence(one)}")
-    return int(any(_days_left(one) <= options.warn for one in found))
+    return status
 
 
 def _revoke(options: argparse.Namespace) -> int:
@@ -224,6 +236,9 @@ def revoke(authority: Path, certificates: list[Path]) -> int:
             certificate.verify_directly_issued_by(issuer)
         except (InvalidSignature, TypeError, ValueError):
             raise ValueError(f"{path} is of another authority than {authority}: name that") from None
+        if certificate == issuer:
+            text = f"{path} is the authority's own: make another one, and new certificates for all nodes"
+            raise ValueError(text)
         number = certificate.serial_number
         one = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
         revoked.setdefault(number, one)
@@ -246,9 +261,14 @@ def _authority_in(directory: Path) -> tuple[x509.Certificate, EllipticCurvePriva
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
     issuer = _certificate_in(directory / "ca.pem")
-    key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), None)
+    path = directory / "ca.key"
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except TypeError:
+        text = f"{path} is encrypted: decrypt it by `openssl pkey -in {path} -out FILE`"
+        raise ValueError(text) from None
     if not isinstance(key, EllipticCurvePrivateKey):
-        text = f"{directory / 'ca.key'} is no key of an authority: name a directory of `ulnet pki ca`"
+        text = f"{path} is no key of an authority: name a directory of `ulnet pki ca`"
         raise ValueError(text)
     return issuer, key
 

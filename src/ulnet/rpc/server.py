@@ -98,8 +98,8 @@ class Server:
         self.counters: ServerCounters = ServerCounters()
         self.method_counters: dict[str, MethodCounters] = {}
         self._methods = {
-            METHODS: Method(METHODS, partial(methods_told, self), "call"),
-            TYPES: Method(TYPES, TypesTold(service), "call"),
+            METHODS: Method(METHODS, partial(methods_told, self), "call", body=False),
+            TYPES: Method(TYPES, TypesTold(service), "call", body=False),
         }
         self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
         self._queue_bytes = queue_bytes

@@ -5,17 +5,21 @@ Those are URIs of its subject's other names, such as `lnet:10.0.0.1@tcp` or `lne
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
+import re
 import ssl
 from typing import Any, Final, NamedTuple
 
 from ulnet.nid import Nid, NidError, NidList
 
-__all__ = ["MOST_NAMES", "Certificate", "certificate_in", "certificate_of"]
+__all__ = ["MOST_NAMES", "Certificate", "RevokedList", "certificate_in", "certificate_of"]
 
 MOST_NAMES: Final = 1024  # NIDs or patterns of a certificate that are looked at
 _PREFIX: Final = "lnet:"
+_PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----(.+?)-----END X509 CRL-----", re.DOTALL)
+_TIMES: Final = (b"\x17", b"\x18")  # of ASN.1: when a certificate was revoked stands behind its number
 
 
 class Certificate(NamedTuple):
@@ -24,10 +28,28 @@ class Certificate(NamedTuple):
     name: str
     nids: tuple[NidList, ...]
     expires: float  # seconds since 1970
+    serial: int = 0
 
     def covers(self, nid: Nid) -> bool:
         """Whether the node may use that NID."""
         return any(one.match(nid) for one in self.nids)
+
+
+class RevokedList:
+    """Certificate revocation lists in PEM form, which OpenSSL has found good."""
+
+    __slots__ = ("_lists", "pem")
+
+    def __init__(self, pem: bytes) -> None:
+        self.pem: bytes = pem
+        self._lists = [base64.b64decode(found) for found in _PEM.findall(pem)]
+
+    def has(self, certificate: Certificate) -> bool:
+        """Whether a certificate with that serial number, of whatever authority, is in any of them."""
+        serial = certificate.serial
+        number = serial.to_bytes(serial.bit_length() // 8 + 1, "big")  # ASN.1 has a sign bit
+        entry = bytes((2, len(number))) + number
+        return any(entry + time in one for one in self._lists for time in _TIMES)
 
 
 def certificate_of(fields: dict[str, Any]) -> Certificate:
@@ -41,7 +63,8 @@ def certificate_of(fields: dict[str, Any]) -> Certificate:
                 continue
     names = [value for part in fields.get("subject", ()) for key, value in part if key == "commonName"]
     expires = ssl.cert_time_to_seconds(fields["notAfter"])
-    return Certificate(names[0] if names else "", tuple(nids), float(expires))
+    serial = int(fields.get("serialNumber", "0"), 16)
+    return Certificate(names[0] if names else "", tuple(nids), float(expires), serial)
 
 
 def certificate_in(path: str | os.PathLike[str]) -> Certificate:

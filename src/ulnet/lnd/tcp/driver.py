@@ -200,7 +200,7 @@ class TcpLnd:
             if shared.credentials.revised:
                 shared.credentials.revised = False
                 for state in list(self._states.values()):
-                    state.end_secured()
+                    state.end_revoked()
         self._timer = shared.loop.call_later(shared.sweep_interval, self._sweep)
         starved = list(shared.starved)
         shared.starved.clear()

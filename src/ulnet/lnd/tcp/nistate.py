@@ -34,6 +34,7 @@ T = TypeVar("T")
 _log = logging.getLogger("ulnet.tcp")
 _KEEPALIVE_PAUSE: Final = 10.0  # seconds between two NOOPs at least
 REMEMBERED: Final = 65536  # peers decide how many there are
+_REVOKED: Final = "its certificate is revoked"  # since its handshake began
 _PLAIN: Final = 300.0  # seconds for which a peer that knows no TLS is called without it
 
 
@@ -145,12 +146,21 @@ class NiState:
         for peer in list(self.peers.values()):
             peer.close([conn for conn in peer.conns if not conn.rx.secure], failure)
 
-    def end_secured(self) -> None:
-        """End the connections whose certificates may be revoked by now: they are made anew, or are not."""
-        reason = "the list of revoked certificates is another: secured connections are made anew"
-        failure = Failure(errno.EACCES, HealthStatus.LOCAL_ERROR, reason)
+    def end_revoked(self) -> None:
+        """End the connections whose certificates are revoked by now."""
         for peer in list(self.peers.values()):
-            peer.close([conn for conn in peer.conns if conn.rx.secure], failure)
+            doomed = [conn for conn in peer.conns if conn.sock is not None and self._is_revoked(conn.sock)]
+            if doomed:
+                reason = f"the certificate of {peer.nid} is revoked"
+                peer.close(doomed, Failure(errno.EACCES, HealthStatus.REMOTE_ERROR, reason))
+
+    def _is_revoked(self, sock: socket.socket) -> bool:
+        credentials = self.shared.credentials
+        return (
+            isinstance(sock, SecureSocket)
+            and credentials is not None
+            and credentials.is_revoked(sock.certificate)
+        )
 
     def end_denied(self) -> None:
         """End all that there is with peers that are denied. Nothing more is queued for them meanwhile."""
@@ -246,6 +256,10 @@ class NiState:
         source_port: int = 0,
     ) -> bool:
         """A handshake is through: the connection joins its peer's. False if it is gone already."""
+        if self._is_revoked(sock):  # since its handshake began
+            self.shared.report(f"refused {peer.nid}: {_REVOKED}")
+            sock.close()
+            return False
         if isinstance(sock, SecureSocket):
             keep(self.secured, peer.nid, None)
             self.plain.pop(peer.nid, None)
@@ -305,7 +319,7 @@ class NiState:
             sock.close()
             return
         nid, pid, rename = who
-        denied = self.shared.core.why_denied(self.ni, nid)
+        denied = _REVOKED if self._is_revoked(sock) else self.shared.core.why_denied(self.ni, nid)
         if denied:
             text = f"refused {remote_ip}: {denied}"
             self.shared.report(Line("connection.refused", text, source=remote_ip, why="denied"))

@@ -20,7 +20,7 @@ from typing import Final
 
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp.alerts import words_of
-from ulnet.lnd.tcp.certificate import Certificate, certificate_in
+from ulnet.lnd.tcp.certificate import Certificate, RevokedList, certificate_in
 from ulnet.lnd.tcp.secure_socket import MOST_PIECE, SecureSocket
 from ulnet.nid import Nid
 
@@ -33,6 +33,9 @@ _REVOKED: Final = (
 )
 _MOST: Final = 1 << 18  # bytes of each of those: OpenSSL takes seconds for more
 _MOST_REVOKED: Final = 4 << 20
+# What OpenSSL says of a certificate where the list is at fault: there is none of its authority, the signature
+# is another's, it is not good yet, or not any more (X509_V_ERR_…).
+_BAD_LIST: Final = frozenset({3, 5, 8, 11, 12, 15, 16, 33})
 _LOOK_AGAIN: Final = 1.0  # seconds between looks whether the files are others
 
 
@@ -83,6 +86,7 @@ class Credentials:
         self._scratch = memoryview(bytearray(MOST_PIECE))  # that all connections share
         self._stamp = self._stamps()
         self.revised: bool = False  # whoever ends connections for it takes it back
+        self.revoked: RevokedList | None
         self.own, self.listener, self.caller, self.revoked = self._load()
         self._look_at_key()
 
@@ -106,7 +110,7 @@ class Credentials:
             stamps += [found.st_mtime_ns, found.st_ino, found.st_size]  # times move a few ms at once
         return tuple(stamps)
 
-    def _load(self) -> tuple[Certificate, ssl.SSLContext, ssl.SSLContext, bytes]:
+    def _load(self) -> tuple[Certificate, ssl.SSLContext, ssl.SSLContext, RevokedList | None]:
         authority, certificate, key = [str(self._directory / name) for name in _FILES]
         contexts = []
         try:
@@ -119,10 +123,12 @@ class Credentials:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(cafile=authority)
                 context.load_cert_chain(certificate, key, self._no_pass_phrase)
-                if revoked:
+                if revoked is not None:
                     self._refuse_revoked(context)
                 contexts.append(context)
             contexts[0].num_tickets = 0
+            if revoked is not None:
+                self._try_list(contexts[0], contexts[1])
             own = certificate_in(certificate)
         except (OSError, ValueError) as error:
             known = getattr(error, "strerror", None) or error
@@ -158,11 +164,11 @@ class Credentials:
         )
         raise OSError(errno.EINVAL, text)
 
-    def _list_of_revoked(self) -> bytes:
+    def _list_of_revoked(self) -> RevokedList | None:
         try:
-            return (self._directory / _REVOKED).read_bytes()
+            return RevokedList((self._directory / _REVOKED).read_bytes())
         except FileNotFoundError:
-            return b""
+            return None
 
     def _refuse_revoked(self, context: ssl.SSLContext) -> None:
         """Refuse the certificates of that list. Raises OSError."""
@@ -173,6 +179,32 @@ class Credentials:
             text = f"{path} has no list of revoked certificates in PEM form"
             raise OSError(errno.EINVAL, text)
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+    def _try_list(self, listener: ssl.SSLContext, caller: ssl.SSLContext) -> None:
+        """Have our own certificate verified with the list of its authority. Raises OSError."""
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ends = caller.wrap_bio(back, there), listener.wrap_bio(there, back, server_side=True)
+        for end in ends * 2:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                if error.verify_code in _BAD_LIST:
+                    why = f"is of no use for our certificate: {error.verify_message}"
+                    raise OSError(errno.EINVAL, f"{self._directory / _REVOKED} {why}") from None
+                return
+
+    def _use_list(self, revoked: RevokedList | None) -> None:
+        """A list is there with a certificate that is of no use: the former one is used with that list."""
+        if revoked is not None and (self.revoked is None or revoked.pem != self.revoked.pem):
+            for context in (self.listener, self.caller):
+                self._refuse_revoked(context)
+            self.revoked, self.revised = revoked, True
+
+    def is_revoked(self, certificate: Certificate) -> bool:
+        """Whether a certificate is in the list, which may be younger than a connection."""
+        return self.revoked is not None and self.revoked.has(certificate)
 
     def secure(self, sock: socket.socket, *, listening: bool = False) -> SecureSocket:
         """TLS on a connection that is called, or where `listening` was: the handshake is to follow."""
@@ -202,6 +234,7 @@ class Credentials:
         if until <= datetime.now(UTC):
             text = f"the new certificate of {self._directory} has expired on {until:%Y-%m-%d}"
             self._report(f"{text}: that read before stays in use")
+            self._use_list(revoked)
             return
         self._missing = {nid for nid in self.needed if not own.covers(nid)}
         if self._missing:
@@ -210,11 +243,13 @@ class Credentials:
             self._report(
                 f"{text}: that read before stays in use; make one with `ulnet pki` for all of these, too"
             )
+            self._use_list(revoked)
             return
         self.own, self.listener, self.caller = own, listener, caller
         self._report(f"the certificate of {self._directory} was read anew: it is good until {until:%Y-%m-%d}")
-        if revoked != self.revoked:
-            self.revoked, self.revised = revoked, True
-            if not revoked:
-                self._report(f"there is no list of revoked certificates in {self._directory} any more")
+        before, self.revoked = self.revoked, revoked
+        if revoked is None and before is not None:
+            self._report(f"there is no list of revoked certificates in {self._directory} any more")
+        elif revoked is not None and (before is None or before.pem != revoked.pem):
+            self.revised = True
         self._look_at_key()
