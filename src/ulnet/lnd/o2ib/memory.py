@@ -167,8 +167,10 @@ class Registrations:
 
     def end(self, pair: QueuePair | None) -> None:
         """That connection has ended, and nothing is under way on it: release all that is kept for it."""
+        if pair is None:
+            return
         for md, pairs in list(self._kept.items()):
-            kept = pairs.pop(pair, None) if pair is not None else None
+            kept = pairs.pop(pair, None)
             if kept is not None:
                 kept.stale = True
                 self._release_unused(kept)

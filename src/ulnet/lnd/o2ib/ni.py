@@ -208,8 +208,9 @@ class NiState:
         """These have a connection."""
         for tx in txs:
             assert tx.msg is not None
-            tx.counted = tx.msg.hdr.type not in ANSWERS
-            self.requests += tx.counted
+            if not tx.counted and tx.msg.hdr.type not in ANSWERS:
+                tx.counted = True
+                self.requests += 1
 
     def map(self, tx: Tx, pair: QueuePair) -> bool:
         """Register the payload of a request for the connection that carries it; else the message fails."""
