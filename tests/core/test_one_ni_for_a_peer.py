@@ -74,7 +74,7 @@ def test_a_net_that_is_reached_directly_from_now_on_is_reached_from_one_ni() -> 
     world = Sending(LOCAL[0], target=far)
     world.core.gateways.add(far.net, PEER, -1, 0)
     assert set(world.sources()) == {LOCAL[0]}
-    world.core.gateways.delete(far.net, PEER)
+    world.core.gateways.remove(world.core.gateways.table.find(far.net, PEER))
     for nid in near:
         world.core.add_ni(nid.net, nid)
     assert len(set(world.sources())) == 1
@@ -91,7 +91,7 @@ def test_another_gateway_is_reached_from_one_ni() -> None:
     assert set(world.sources()) == {LOCAL[0]}
     gateways.add(far.net, Nid.parse("10.1.0.9@tcp1"), -1, 0)
     assert set(world.sources()) == {LOCAL[0]}
-    gateways.delete(far.net, PEER)
+    gateways.remove(gateways.table.find(far.net, PEER))
     (second,) = set(world.sources())
     assert second.net == other_net
     gateways.add(far.net, PEER, -1, 0)

@@ -415,9 +415,9 @@ def test_paths_follow_routes():
     assert hops() == {0}
     a.gateways.add(far.net, gateways[1], 1, 0)
     assert hops() == {0, 1}
-    a.gateways.delete(far.net, gateways[0])
+    a.gateways.remove(a.gateways.table.find(far.net, gateways[0]))
     assert hops() == {1}
-    a.gateways.delete(far.net, gateways[1])
+    a.gateways.remove(a.gateways.table.find(far.net, gateways[1]))
     assert hops() == set()
     assert events[-1].status == -errno.EHOSTUNREACH
     fabric.assert_conserved()

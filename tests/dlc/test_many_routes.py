@@ -76,7 +76,7 @@ async def test_what_is_refused_half_way_leaves_no_route(admin: Admin) -> None:
     """A program adds the last of them meanwhile, and takes away one that was there."""
     task = await begun(admin)
     admin.node.core.gateways.add(NET, LAST, 1, 0)
-    admin.node.core.gateways.delete(NET, Nid.parse("10.99.0.10@tcp"))
+    admin.node.core.gateways.remove(admin.node.core.gateways.table.find(NET, Nid.parse("10.99.0.10@tcp")))
     with pytest.raises(DlcError) as refused:
         await task
     assert refused.value.errno == errno.EEXIST

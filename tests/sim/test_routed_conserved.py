@@ -45,7 +45,9 @@ def test_a_net_that_comes_and_goes_under_what_passes_leaves_its_credits_right() 
     sim = simulation()
     client, one, _, server = two_routers(sim)
     server.attach(PORTAL)
-    client.loop.enter(client.core.gateways.delete, None, Nid.parse("10.1.0.9@tcp1"))
+    client.loop.enter(
+        client.core.gateways.remove, client.core.gateways.table.find(None, Nid.parse("10.1.0.9@tcp1"))
+    )
     warm = client.put(server.nid, PORTAL, data=b"so that it is known")
     sim.run(1)
     assert warm.ok

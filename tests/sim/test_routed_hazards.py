@@ -204,7 +204,10 @@ def test_a_router_that_loses_one_side_is_left_for_another() -> None:
 def test_answers_go_back_over_the_gateway_that_their_requests_came_from() -> None:
     sim = simulation()
     client, _, other, server = two_routers(sim)
-    client.loop.enter(client.core.gateways.delete, Net.parse("tcp2"), Nid.parse("10.1.0.9@tcp1"))
+    client.loop.enter(
+        client.core.gateways.remove,
+        client.core.gateways.table.find(Net.parse("tcp2"), Nid.parse("10.1.0.9@tcp1")),
+    )
     server.attach(PORTAL)
     before = forwarded(other)
     operations = [client.put(server.nid, PORTAL, data=bytes(100)) for _ in range(10)]
@@ -291,9 +294,13 @@ def test_drop_asym_route_takes_only_what_comes_by_our_own_gateways() -> None:
     client, one, _, server = two_routers(sim)
     inbox = server.attach(PORTAL)
     for node in (client, server):
-        node.loop.enter(node.core.gateways.delete, None, Nid.parse(_near(node, one)))
+        node.loop.enter(
+            node.core.gateways.remove, node.core.gateways.table.find(None, Nid.parse(_near(node, one)))
+        )
     add_route(client, "tcp2", "10.1.0.8@tcp1")
-    client.loop.enter(client.core.gateways.delete, None, Nid.parse("10.1.0.9@tcp1"))
+    client.loop.enter(
+        client.core.gateways.remove, client.core.gateways.table.find(None, Nid.parse("10.1.0.9@tcp1"))
+    )
     sim.run(1)
     client.put(server.nid, PORTAL, data=b"allowed", ack=False)
     sim.run(1)

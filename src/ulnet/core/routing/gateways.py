@@ -93,10 +93,6 @@ class Gateways:
             self.checks.watch(gateway)
         return route
 
-    def delete(self, net: Net | None, gateway: Nid | None) -> None:
-        """Delete routes. Raises LNetError(ENOENT)."""
-        self.remove(self.table.find(net, gateway))
-
     def remove(self, routes: Iterable[Route]) -> None:
         """Delete routes, but for those that are gone already."""
         for route in routes:
