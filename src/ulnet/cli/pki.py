@@ -14,14 +14,14 @@ from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import write_files
 from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
-from ulnet.lnd.tcp.certificate import MOST_NAMES, Certificate, certificate_in
+from ulnet.lnd.tcp.certificate import MOST_NAMES, REVOKED, Certificate, certificate_in
 from ulnet.nid import NidError, NidList
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-__all__ = ["ISSUED", "REVOKED", "main", "make_authority", "make_node", "parser", "revoke"]
+__all__ = ["main", "make_authority", "make_node", "parser", "revoke"]
 
 _EXAMPLES = """\
 example:
@@ -33,12 +33,11 @@ example:
 `ca` makes the authority: ca.pem goes to all nodes, ca.key stays where it is. `node` makes ca.pem, node.pem
 and node.key, which lnetd reads from the directory --credentials, and again when they change; NIDs may be
 patterns (10.0.0.[1-8]@tcp). `show` tells whom certificates are for, and until when. `revoke` makes
-revoked.pem, the list of certificates that are good no more: copy it to the directories of all nodes. The
-certificates that were made are in the directory issued of the authority.
+revoked.pem, a certificate revocation list (CRL): copy it to the directories of all nodes. The certificates
+that were made are in the directory issued of the authority.
 Exit status: 0 done, 1 not done (of show: it has expired, or will within --warn days), 2 usage.
 """
-ISSUED = "issued"  # directory of an authority: the certificates that it has made
-REVOKED = "revoked.pem"  # file of an authority, and of nodes
+_ISSUED = "issued"  # directory of an authority: the certificates that it has made
 _SKEW = timedelta(hours=1)  # clocks of nodes differ
 _DAY = 86400.0
 
@@ -88,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     )
     show.add_argument("--json", action="store_true", help="as a JSON object")
     show.set_defaults(run=_show)
-    bad = kinds.add_parser("revoke", help="list certificates that are good no more, in revoked.pem of DIR")
+    bad = kinds.add_parser("revoke", help="add certificates to the revocation list of DIR, revoked.pem")
     bad.add_argument("path", nargs="+", type=Path, help="a certificate, or the directory with node.pem")
     bad.add_argument("--ca", required=True, metavar="DIR", help="where ca.pem and ca.key are")
     bad.set_defaults(run=_revoke)
@@ -206,7 +205,7 @@ def make_node(authority: Path, out: Path, nids: list[str], name: str | None = No
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(issuing, hashes.SHA256())
     )
-    issued = authority / ISSUED
+    issued = authority / _ISSUED
     for directory in (issued, out):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # First: who wants to revoke it must have it.
@@ -280,7 +279,9 @@ def _certificate_in(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(data)
     except ValueError:
-        raise ValueError(f"{path}: it has no certificate in PEM form") from None
+        raise ValueError(
+            f"{path}: it has no certificate in PEM form"
+        ) from None  # as `certificate_in` says it
 
 
 def _list_in(path: Path) -> list[x509.RevokedCertificate]:

@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from ulnet.nid import Nid, NidError, NidList
 
-__all__ = ["MOST_NAMES", "Certificate", "RevokedList", "certificate_in", "certificate_of"]
+__all__ = ["MOST_NAMES", "REVOKED", "Certificate", "RevokedList", "certificate_in", "certificate_of"]
 
+REVOKED: Final = "revoked.pem"  # file of an authority, and of nodes: a certificate revocation list
 MOST_NAMES: Final = 1024  # NIDs or patterns of a certificate that are looked at
 _PREFIX: Final = "lnet:"
 _PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----(.+?)-----END X509 CRL-----", re.DOTALL)

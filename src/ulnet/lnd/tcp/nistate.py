@@ -34,7 +34,7 @@ T = TypeVar("T")
 _log = logging.getLogger("ulnet.tcp")
 _KEEPALIVE_PAUSE: Final = 10.0  # seconds between two NOOPs at least
 REMEMBERED: Final = 65536  # peers decide how many there are
-_REVOKED: Final = "its certificate is revoked"  # since its handshake began
+_REFUSED: Final = "its certificate is revoked: to let it in, make it another by `ulnet pki node`"
 _PLAIN: Final = 300.0  # seconds for which a peer that knows no TLS is called without it
 
 
@@ -151,7 +151,7 @@ class NiState:
         for peer in list(self.peers.values()):
             doomed = [conn for conn in peer.conns if conn.sock is not None and self._is_revoked(conn.sock)]
             if doomed:
-                reason = f"the certificate of {peer.nid} is revoked"
+                reason = f"{peer.nid}: {_REFUSED}"
                 peer.close(doomed, Failure(errno.EACCES, HealthStatus.REMOTE_ERROR, reason))
 
     def _is_revoked(self, sock: socket.socket) -> bool:
@@ -257,7 +257,7 @@ class NiState:
     ) -> bool:
         """A handshake is through: the connection joins its peer's. False if it is gone already."""
         if self._is_revoked(sock):  # since its handshake began
-            self.shared.report(f"refused {peer.nid}: {_REVOKED}")
+            self.shared.report(f"refused {peer.nid}: {_REFUSED}")
             sock.close()
             return False
         if isinstance(sock, SecureSocket):
@@ -319,7 +319,7 @@ class NiState:
             sock.close()
             return
         nid, pid, rename = who
-        denied = _REVOKED if self._is_revoked(sock) else self.shared.core.why_denied(self.ni, nid)
+        denied = _REFUSED if self._is_revoked(sock) else self.shared.core.why_denied(self.ni, nid)
         if denied:
             text = f"refused {remote_ip}: {denied}"
             self.shared.report(Line("connection.refused", text, source=remote_ip, why="denied"))

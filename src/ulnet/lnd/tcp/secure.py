@@ -20,7 +20,7 @@ from typing import Final
 
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp.alerts import words_of
-from ulnet.lnd.tcp.certificate import Certificate, RevokedList, certificate_in
+from ulnet.lnd.tcp.certificate import REVOKED, Certificate, RevokedList, certificate_in
 from ulnet.lnd.tcp.secure_socket import MOST_PIECE, SecureSocket
 from ulnet.nid import Nid
 
@@ -28,9 +28,6 @@ __all__ = ["FIRST_BYTE", "Credentials", "Security"]
 
 FIRST_BYTE: Final = b"\x16"  # of a TLS record with a handshake; requests of any byte order begin otherwise
 _FILES: Final = ("ca.pem", "node.pem", "node.key")
-_REVOKED: Final = (
-    "revoked.pem"  # certificates of the authority that are good no more; there may be no such file
-)
 _MOST: Final = 1 << 18  # bytes of each of those: OpenSSL takes seconds for more
 _MOST_REVOKED: Final = 4 << 20
 # What OpenSSL says of a certificate where the list is at fault: there is none of its authority, the signature
@@ -102,7 +99,7 @@ class Credentials:
 
     def _stamps(self) -> tuple[int, ...]:
         stamps: list[int] = []
-        for name in (*_FILES, _REVOKED):
+        for name in (*_FILES, REVOKED):
             try:
                 found = os.stat(self._directory / name)
             except OSError:
@@ -142,7 +139,7 @@ class Credentials:
 
     def _look_at_files(self) -> None:
         """Opening a pipe would hold up the loop, and so would reading a file without end. Raises OSError."""
-        for name, most in (*((name, _MOST) for name in _FILES), (_REVOKED, _MOST_REVOKED)):
+        for name, most in (*((name, _MOST) for name in _FILES), (REVOKED, _MOST_REVOKED)):
             path = self._directory / name
             try:
                 found = os.stat(path)
@@ -166,17 +163,17 @@ class Credentials:
 
     def _list_of_revoked(self) -> RevokedList | None:
         try:
-            return RevokedList((self._directory / _REVOKED).read_bytes())
+            return RevokedList((self._directory / REVOKED).read_bytes())
         except FileNotFoundError:
             return None
 
     def _refuse_revoked(self, context: ssl.SSLContext) -> None:
         """Refuse the certificates of that list. Raises OSError."""
-        path = self._directory / _REVOKED
+        path = self._directory / REVOKED
         with suppress(ssl.SSLError):  # its words name neither the file nor what is wrong with it
             context.load_verify_locations(cafile=str(path))
         if not context.cert_store_stats()["crl"]:
-            text = f"{path} has no list of revoked certificates in PEM form"
+            text = f"{path} has no list of revoked certificates in PEM form: copy that of the authority again"
             raise OSError(errno.EINVAL, text)
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
@@ -191,8 +188,9 @@ class Credentials:
                 continue
             except ssl.SSLCertVerificationError as error:
                 if error.verify_code in _BAD_LIST:
-                    why = f"is of no use for our certificate: {error.verify_message}"
-                    raise OSError(errno.EINVAL, f"{self._directory / _REVOKED} {why}") from None
+                    text = f"{self._directory / REVOKED} is of no use for our certificate: "
+                    why = f"{error.verify_message}: copy that of its authority"
+                    raise OSError(errno.EINVAL, text + why) from None
                 return
 
     def _use_list(self, revoked: RevokedList | None) -> None:
