@@ -46,14 +46,20 @@ async def begun(admin: Admin) -> asyncio.Task[object]:
     return task
 
 
-async def test_a_node_goes_on_between_gateways(admin: Admin) -> None:
-    task = asyncio.create_task(admin.handle(RouteAdd("tcp7", MANY)))
+async def watched(admin: Admin, request: RouteAdd | RouteDel) -> tuple[int, set[int]]:
+    """How many turns of the loop a request takes, and how many routes there are meanwhile."""
+    task = asyncio.create_task(admin.handle(request))
     turns, seen = 0, set()
     while not task.done():
         await asyncio.sleep(0)
         turns += 1
         seen.add(len(gateways(admin)))
     await task
+    return turns, seen
+
+
+async def test_a_node_goes_on_between_gateways(admin: Admin) -> None:
+    turns, seen = await watched(admin, RouteAdd("tcp7", MANY))
     assert len(seen) > COUNT // 16
     assert {0, COUNT} <= seen
     assert turns > 2 * (COUNT // 16)  # they are checked first, before there is any
@@ -61,13 +67,7 @@ async def test_a_node_goes_on_between_gateways(admin: Admin) -> None:
 
 async def test_a_node_goes_on_while_routes_that_are_to_be_deleted_are_looked_for(admin: Admin) -> None:
     await admin.handle(RouteAdd("tcp7", MANY))
-    task = asyncio.create_task(admin.handle(RouteDel("tcp7", MANY)))
-    turns, seen = 0, set()
-    while not task.done():
-        await asyncio.sleep(0)
-        turns += 1
-        seen.add(len(gateways(admin)))
-    await task
+    turns, seen = await watched(admin, RouteDel("tcp7", MANY))
     assert seen == {COUNT, 0}
     assert turns > COUNT // 16
 

@@ -355,43 +355,60 @@ async def test_a_handler_that_is_cancelled_ends_no_other_one(nodes: Nodes) -> No
     assert not any(server.kept()[what] for what in ("handlers", "requests", "calls to be looked at"))
 
 
+class Turns:
+    """In which turns of the loop handlers run.
+
+    The first ones wait at the gate, until all places are taken and the others wait for one.
+    """
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self._number = 0
+        self._seen: list[int] = []
+
+    async def handle(self) -> None:
+        if self.gate.is_set():
+            self._seen.append(self._number)
+        else:
+            await self.gate.wait()
+
+    async def count(self) -> None:
+        while True:
+            self._number += 1
+            await asyncio.sleep(0)
+
+    @property
+    def most(self) -> int:
+        """Handlers that ran in one turn."""
+        return max(self._seen.count(turn) for turn in self._seen)
+
+
 @pytest.mark.parametrize(("concurrency", "together"), [(1000, MOST), (100, 64)])
 async def test_very_many_handlers_leave_the_loop_its_turns(
     nodes: Nodes, concurrency: int, together: int
 ) -> None:
     """16 handlers, one message's replies, run in a turn; more only while requests wait for a place."""
     service = Service("tested")
-    turns = 0
-    seen: list[int] = []
-    gate = asyncio.Event()  # the first ones wait until all places are taken and the others wait for one
+    turns = Turns()
     if concurrency >= 600:
-        gate.set()
+        turns.gate.set()
 
     @service.method("look")
     async def look(call: Call) -> None:
-        if gate.is_set():
-            seen.append(turns)
-        else:
-            await gate.wait()
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
+        await turns.handle()
 
     async with (
         Server(service, nodes[1], concurrency=concurrency, slots=600) as server,
         Client(nodes[0], SERVER, "tested", slots=600) as client,
     ):
-        counting = asyncio.create_task(count())
+        counting = asyncio.create_task(turns.count())
         calls = asyncio.gather(*(client.call("look") for _ in range(600)))
-        while not gate.is_set() and server.waiting < 600 - concurrency:
+        while not turns.gate.is_set() and server.waiting < 600 - concurrency:
             await asyncio.sleep(0)
-        gate.set()
+        turns.gate.set()
         await calls
         counting.cancel()
-    most = max(seen.count(turn) for turn in seen)
+    most = turns.most
     assert MOST <= most <= together
     assert (most > MOST) == (together > MOST)
 
@@ -399,36 +416,25 @@ async def test_very_many_handlers_leave_the_loop_its_turns(
 async def test_few_data_are_decoded_in_a_turn(nodes: Nodes) -> None:
     """As objects they may be large, and take long to make."""
     service = Service("tested")
-    turns = 0
-    seen: list[int] = []
-    gate = asyncio.Event()
+    turns = Turns()
 
     @service.method("look")
     async def look(call: Call, data: list[int]) -> None:
-        if gate.is_set():
-            seen.append(turns)
-        else:
-            await gate.wait()
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
+        await turns.handle()
 
     data = b"\xdd" + (9995).to_bytes(4, "big") + bytes(9995)
     async with (
         Server(service, nodes[1], concurrency=100, slots=300) as server,
         Client(nodes[0], SERVER, "tested", slots=300) as client,
     ):
-        counting = asyncio.create_task(count())
+        counting = asyncio.create_task(turns.count())
         calls = asyncio.gather(*(client.call("look", data) for _ in range(300)))
         while server.waiting < 200:
             await asyncio.sleep(0)
-        gate.set()
+        turns.gate.set()
         await calls
         counting.cancel()
-    assert 1 < max(seen.count(turn) for turn in seen) <= 7, "some 64 KiB"
+    assert 1 < turns.most <= 7, "some 64 KiB"
 
 
 @pytest.mark.pure
