@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from ulnet.core.peer import PeerFlag
 from ulnet.core.routing.table import Route, RouteTable
 from ulnet.dlc.caller import Caller, Role
 from ulnet.dlc.errors import DlcError
@@ -139,3 +140,24 @@ async def test_a_route_that_is_deleted_by_another_nid_of_its_gateway_is_told(
     (record,) = caplog.records
     line = json.loads(record.getMessage().removeprefix("audit: "))
     assert line["changed"]["[tcp7 10.99.0.9@tcp].net"] == ["tcp7", None]
+
+
+@pytest.mark.pure
+async def test_news_of_a_gateway_are_of_its_own_routes_alone(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 65,000 routes over 241 gateways all were looked at for each, and all pairs of those to one net."""
+    await admin.handle(RouteAdd("tcp7", MANY))
+    core, looked = admin.node.core, []
+    peer = core.peers.find(LAST)
+    assert peer is not None
+    peer.mark(PeerFlag.ROUTER_ENABLED)
+    (route,) = core.gateways.table.over(LAST)
+    with monkeypatch.context() as patched:
+        patched.setattr(RouteTable, "__iter__", lambda _: looked.append("all"))
+        patched.setattr(RouteTable, "same_gateway", lambda *both: looked.append(both))
+        core.gateways.check_ended(LAST, LAST.net, failed=True)
+        assert not route.alive
+        core.gateways.discovered(peer, failed=False)
+        assert route.alive
+    assert not looked

@@ -158,7 +158,7 @@ class RoutedSelector:
     @property
     def has_routes(self) -> bool:
         """Whether there is any route."""
-        return bool(self._gateways.table.over)
+        return len(self._gateways.table) > 0
 
     # ---------------------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class Gateways:
                 self._gone(route)
 
     def _gone(self, route: Route) -> None:
-        if route.gateway not in self.table.over:
+        if not self.table.over(route.gateway):
             del self._alive[route.gateway]
             self._seen.pop(route.gateway, None)
             self._nids.pop(route.gateway, None)
@@ -177,7 +177,7 @@ class Gateways:
             return False
         if final == hop:
             free = not msg.exact and (msg.source is None or msg.template.type in ANSWERS)
-            peer = self._state.peers.find(hop) if free and self.table.over else None
+            peer = self._state.peers.find(hop) if free and self._alive else None
             return peer is not None and self.lead_to(peer)
         same = self.table.same_gateway
         return any(not same(route.gateway, hop) for route in self.usable(final.net))
@@ -253,10 +253,9 @@ class Gateways:
             self._lives(gateway, "it answers")
             view = self.view(gateway)
             view = view._replace(nets=self._seen.get(gateway, view.nets))
-            for route in self.table:
-                if route.gateway == gateway:
-                    route.alive, route.single_hop = cached_after_ping(route, view, avoid)
-        for route in self.table.drop_twins():
+            for route in self.table.over(gateway):
+                route.alive, route.single_hop = cached_after_ping(route, view, avoid)
+        for route in self.table.drop_twins(self.of_peer(peer)):
             self._gone(route)
         self.routes_changed()
 
@@ -284,9 +283,8 @@ class Gateways:
             self._alive[gateway] = False
             text = f"gateway {gateway} is down: no NID of it answers; its routes are not used"
             self._state.report(Line("gateway.down", text, nid=gateway))
-        for route in self.table:
-            if route.gateway == gateway:
-                route.alive = False
+        for route in self.table.over(gateway):
+            route.alive = False
         self.routes_changed()
         self._parts.lost_behind(gateway, None)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
 from ulnet.core.status import LNetError
@@ -65,11 +64,12 @@ class RouteTable:
     `peer_of` tells which peer a NID belongs to (None: nobody's yet); `place(n)` picks one of n places.
     """
 
-    __slots__ = ("_by_net", "_peer_of", "_place", "over")
+    __slots__ = ("_by_net", "_count", "_over", "_peer_of", "_place")
 
     def __init__(self, peer_of: Callable[[Nid], object], place: Callable[[int], int]) -> None:
         self._by_net: dict[Net, list[Route]] = {}
-        self.over: Counter[Nid] = Counter()  # how many lead over each gateway
+        self._over: dict[Nid, dict[Route, None]] = {}  # those of each gateway
+        self._count = 0
         self._peer_of = peer_of
         self._place = place
 
@@ -77,7 +77,7 @@ class RouteTable:
         return iter([route for routes in self._by_net.values() for route in routes])
 
     def __len__(self) -> int:
-        return self.over.total()
+        return self._count
 
     def __contains__(self, net: object) -> bool:
         return net in self._by_net
@@ -85,6 +85,10 @@ class RouteTable:
     def to(self, net: Net) -> list[Route]:
         """The routes to a net."""
         return self._by_net.get(net, [])
+
+    def over(self, gateway: Nid) -> Iterable[Route]:
+        """The routes over a gateway, by the NID that they give it."""
+        return self._over.get(gateway, ())
 
     def same_gateway(self, one: Nid, other: Nid) -> bool:
         """Whether both NIDs belong to one peer."""
@@ -127,7 +131,8 @@ class RouteTable:
         """Add a route that was checked."""
         routes = self._by_net.setdefault(route.net, [])
         routes.insert(self._place(len(routes) + 1), route)
-        self.over[route.gateway] += 1
+        self._over.setdefault(route.gateway, {})[route] = None
+        self._count += 1
 
     def find(self, net: Net | None, gateway: Nid | None) -> list[Route]:
         """The routes to that net, over that gateway; None is any. Raises LNetError(ENOENT) for none."""
@@ -148,25 +153,24 @@ class RouteTable:
         """Take a route out."""
         routes = self._by_net[route.net]
         routes.remove(route)
-        self.over[route.gateway] -= 1
-        if not self.over[route.gateway]:
-            del self.over[route.gateway]
+        over = self._over[route.gateway]
+        del over[route]
+        if not over:
+            del self._over[route.gateway]
+        self._count -= 1
         if not routes:
             del self._by_net[route.net]
 
-    def drop_twins(self) -> list[Route]:
-        """Gateways were found to be one node: of its routes to one net the best stays; those that went."""
+    def drop_twins(self, gateways: Iterable[Nid]) -> list[Route]:
+        """These were found to be one node: of its routes to one net the best stays; those that went."""
+        by_net: dict[Net, list[Route]] = {}
+        for gateway in gateways:
+            for route in self.over(gateway):
+                by_net.setdefault(route.net, []).append(route)
         gone: list[Route] = []
-        for net in list(self._by_net):
-            for route in list(self.to(net)):
-                twins = [
-                    other
-                    for other in self.to(net)
-                    if other is not route and self.same_gateway(other.gateway, route.gateway)
-                ]
-                if any(
-                    (other.priority, other.distance) <= (route.priority, route.distance) for other in twins
-                ):
-                    self.remove(route)
-                    gone.append(route)
+        for routes in by_net.values():
+            best = min(routes, key=lambda route: (route.priority, route.distance))
+            gone += [route for route in routes if route is not best]
+        for route in gone:
+            self.remove(route)
         return gone
