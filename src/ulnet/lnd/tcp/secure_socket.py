@@ -20,7 +20,7 @@ from ulnet.lnd.tcp.certificate import Certificate, certificate_of
 __all__ = ["MOST_PIECE", "SecureSocket"]
 
 _RECORD: Final = 16384  # bytes of payload in a record at most
-_LOT: Final = 32768  # bytes that are encrypted before they are sent
+_LOT: Final = 65536  # bytes that are encrypted before they are sent
 _LEAST_PIECE: Final = 16384  # bytes that are given to OpenSSL at a time, until the payload is much of them
 MOST_PIECE: Final = 65536  # OpenSSL keeps the memory of the longest
 _SMALL: Final = 1024  # bytes of payload in a record: of those that have less, few are read in one call
