@@ -601,6 +601,21 @@ def test_who_never_reads_answers_gets_no_more_of_them(fabric, monkeypatch):
     assert c.stats.recv_count == 1
 
 
+@pytest.mark.pure
+def test_gets_that_name_no_handle_wait_within_the_same_bound(fabric, monkeypatch):
+    """They are answered all the same. A million and a half of them waited, and nobody else was served."""
+    monkeypatch.setattr(receiver, "MAX_PEER_ANSWERS", 20)
+    monkeypatch.setattr(receiver, "MIN_ANSWERS", 1)
+    b = fabric.node(str(B))
+    attach(b, bytearray(8), None, options=TARGET | MdOption.MANAGE_REMOTE)
+    for _ in range(100):
+        assert arrive(b, B, kind=MsgType.GET, length=4) == 0
+    assert b.stats.msgs_alloc <= 21
+    assert b.stats.drops["too many answers wait for this peer"] == 80
+    assert arrive(b, B) == 0  # what wants no answer is taken
+    assert b.stats.drop_count == 80
+
+
 def test_merging_a_large_peer_is_linear():
     counted = 0
 

@@ -149,6 +149,20 @@ async def test_a_peer_that_never_reads_its_acknowledgements_is_bounded(make: Mak
     assert out.sock.fileno() >= 0
 
 
+async def test_more_acknowledgements_wait_than_the_kernel_takes_pieces(make: Make, at: Addresses) -> None:
+    """The connection went on with EMSGSIZE, and a peer could have this node blame its own NI for that."""
+    a = make(at.nid(1), tx_buffer_size=4608)
+    (control,) = await peer_of(a, at.nid(2), CONTROL, version=2)
+    msg = a.put(at.nid(2), bytes(8 << 20))
+    hdr = put_header(a.ni.nid, Nid.parse(at.nid(2)), 0)
+    asked = range(10, 5810, 2)
+    await control.send(b"".join(lnet_frame(hdr, cookie0=cookie) for cookie in asked))
+    await until(a.core.complete(len(asked)))
+    assert len((await control.frame())[5]) == 8 << 20
+    assert await control.read(24 * len(asked)) == b"".join(noop(0, cookie) for cookie in asked)
+    assert (await a.ended(msg)).status is HealthStatus.OK
+
+
 # Keepalives ------------------------------------------------------------------------------------------
 
 

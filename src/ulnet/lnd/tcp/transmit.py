@@ -272,8 +272,8 @@ class Transmitter:
         pieces: list[bytes | memoryview] = self.iov
         total = 0
         if self.acks:
-            pieces += self._noops()
-            total = FRAME_HEADER_SIZE * len(pieces)
+            pieces.append(self._noops())
+            total = len(pieces[0])
             self.waiting_bytes += total
         self.batch_start = total
         waiting = self.waiting
@@ -350,7 +350,7 @@ class Transmitter:
     def _with_sum(self, head: bytes, payload: list[memoryview]) -> bytes:
         return pack_frame_header(FrameType.LNET, checksum(head, *payload)) + head[FRAME_HEADER_SIZE:]
 
-    def _noops(self) -> list[bytes]:
+    def _noops(self) -> bytes:
         """NOOP frames for all queued cookies; from protocol 3 on, runs go as ranges."""
         acks, self.acks = self.acks, []
         frames = []
@@ -365,7 +365,7 @@ class Transmitter:
                 frame = pack_frame_header(FrameType.NOOP, checksum(frame), cookie0, last)
             frames.append(frame)
             first = last = cookie
-        return frames
+        return b"".join(frames)  # one piece, however many: the kernel takes 1024
 
     def _send_failed(self, number: int) -> None:
         if number in _NO_MEMORY:
@@ -439,7 +439,7 @@ class Transmitter:
         """The socket is about to be closed: acknowledge what was read, if the kernel takes that at once."""
         if self.acks and not (self.iov and (self.sent or self._held())) and self.sock is not None:
             with suppress(OSError):
-                self.sock.send(b"".join(self._noops()))
+                self.sock.send(self._noops())
 
     def doubtful(self) -> int:
         """The connection breaks: how many PUTs were told to be sent that the peer's host may not have."""
