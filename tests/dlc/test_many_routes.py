@@ -152,12 +152,12 @@ async def test_news_of_a_gateway_are_of_its_own_routes_alone(
     peer = core.peers.find(LAST)
     assert peer is not None
     peer.mark(PeerFlag.ROUTER_ENABLED)
-    (route,) = core.gateways.table.over(LAST)
+    routes = core.gateways.table.over(LAST)
     with monkeypatch.context() as patched:
         patched.setattr(RouteTable, "__iter__", lambda _: looked.append("all"))
         patched.setattr(RouteTable, "same_gateway", lambda *both: looked.append(both))
         core.gateways.check_ended(LAST, LAST.net, failed=True)
-        assert not route.alive
+        assert [route.alive for route in routes] == [False]
         core.gateways.discovered(peer, failed=False)
-        assert route.alive
+        assert [route.alive for route in routes] == [True]
     assert not looked
