@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from support.fabric import Fabric, Recorder
 from support.stream import NO_PAYLOAD
-from ulnet.core.delayed import MAX_DELAYED
+from ulnet.core.delayed import MAX_DELAYED, OUSTED
 from ulnet.core.md import MdOption
 from ulnet.core.status import LNetError
 from ulnet.nid import ANY_NID, LNET_PID, PID_ANY, Nid
 from ulnet.wire.lnet import Header, MsgType
 
-A, B, C = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3))
+A, B, C, FOE = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3, 66))
 TARGET = MdOption.OP_PUT | MdOption.TRUNCATE
 
 
@@ -164,15 +164,69 @@ def test_closed_connection_takes_its_held_messages_along(pair):
     assert not got
 
 
+def flood(core, hop, count, bits=0xDEAD):
+    """PUTs without payload that nothing matches, as fast as one next hop sends them."""
+    receiver = core.receiver(core.nis[B], hop)
+    for _ in range(count):
+        receiver.begin(Header(int(MsgType.PUT), B, hop, portal=5, match_bits=bits), NO_PAYLOAD)
+
+
 def test_strangers_cannot_fill_a_lazy_portal(pair):
     fabric, a, b = pair
     b.memory.set_lazy(5)
-    for _ in range(MAX_DELAYED + 10):
+    for _ in range(MAX_DELAYED // 2 + 10):
         a.put(a.memory.md_bind(b"", None, threshold=1), B, 5, 7, ack=False)
     fabric.run(limit=100_000)
-    assert len(b.memory.portal(5).delayed) == MAX_DELAYED
+    assert len(b.memory.portal(5).delayed) == MAX_DELAYED // 2 == 4096
     assert b.stats.drop_count == 10
     b.memory.set_lazy(5, False)
+
+
+@pytest.mark.requirement("MD")
+def test_one_next_hop_leaves_places_on_a_lazy_portal_for_others(pair):
+    """4,096 PUTs of 96 bytes took all places for ever: PUTs of others were dropped that had waited before."""
+    fabric, a, b = pair
+    b.memory.set_lazy(5)
+    flood(b, FOE, MAX_DELAYED)
+    done = Recorder()
+    for data in (b"request", b""):
+        a.put(a.memory.md_bind(data, done, threshold=2), B, 5, 7)
+    fabric.run()
+    entry(b, got := Recorder(), match_bits=7)
+    fabric.run()
+    assert got.kinds == ["PUT", "PUT"]
+    assert [kind for kind in done.kinds if kind != "SEND"] == ["ACK", "ACK"]
+    b.memory.set_lazy(5, False)
+    assert not b.memory.portal(5).hops
+    fabric.assert_conserved()
+
+
+def test_what_waits_longest_makes_room_for_who_has_no_place_when_its_sender_has_given_up(pair):
+    """Thirteen next hops have all places. What still waits after the senders' time is not for ever."""
+    fabric, _, b = pair
+    b.memory.set_lazy(5)
+    hops = [Nid.parse(f"10.0.1.{number}@tcp") for number in range(15)]
+    fabric.clock.now += 1.0
+    for hop in hops:
+        flood(b, hop, MAX_DELAYED)
+    portal = b.memory.portal(5)
+    assert portal.hops == {hop: MAX_DELAYED >> number for number, hop in enumerate(hops[:13], 1)}
+    fabric.clock.now += b.state.settings.transaction_timeout - 1.0
+    flood(b, A, 1)
+    assert A not in portal.hops
+    fabric.clock.now += 2.0
+    flood(b, hops[0], 1)  # has places
+    assert b.stats.drops[OUSTED] == 0
+    flood(b, A, 2, bits=7)
+    assert portal.hops[A] == 1
+    assert portal.hops[hops[0]] == MAX_DELAYED // 2 - 1
+    assert b.stats.drops[OUSTED] == 1
+    entry(b, got := Recorder(), match_bits=7)
+    assert got.kinds == ["PUT"]
+    b.memory.set_lazy(5, False)
+    fabric.run()
+    assert not portal.hops
+    fabric.assert_conserved()
 
 
 def test_shutdown_drops_what_waits(pair):

@@ -156,6 +156,7 @@ class LNet:
         parts.match_delayed = delayed.match
         parts.drop_delayed = delayed.drop
         parts.give_up = delayed.give_up
+        parts.may_wait = delayed.may_wait
         parts.expire = self.memory.expire
         parts.push_begins = self.info.push_begins
         parts.push_waits = self.info.push_waits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
+from ulnet.control.loops import Loops
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import MAX_HEALTH, NI
@@ -12,7 +13,6 @@ from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.routing.choose import RoutedSelector
 from ulnet.core.routing.forward import Forwarding
 from ulnet.core.routing.gateways import Gateways
-from ulnet.core.routing.loops import Loops
 from ulnet.core.routing.router import Router
 from ulnet.core.selection import Selector
 from ulnet.core.state import NodeState
@@ -69,7 +69,9 @@ class Routing:
         self.gateways: Gateways = gateways
         self.paths: RoutedSelector = paths
         loops = Loops(state, memory, sender, gateways.routes_changed)
-        self._forwarding = Forwarding(state, gateways, selector, paths, loops, sender, self._tell)
+        self._forwarding = Forwarding(
+            state, gateways, selector, paths, loops.came_back, loops.suspect, sender, self._tell
+        )
 
     @property
     def router(self) -> Router:

@@ -21,18 +21,13 @@ from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header
 if TYPE_CHECKING:
     from ulnet.core.lnd import Payload
 
-__all__ = ["MAX_DELAYED", "SLOW", "Delayed", "may_wait"]
+__all__ = ["MAX_DELAYED", "OUSTED", "SLOW", "Delayed"]
 
-# Messages that may wait on one lazy portal; those with payload also stall their connection.
-MAX_DELAYED: Final = 4096
+# Messages that may wait on one lazy portal, half of them of one next hop; those with payload also stall
+# their connection.
+MAX_DELAYED: Final = 8192
+OUSTED: Final = "it waited long for a match, and others found no place to wait"
 SLOW: Final = "its payload came slowly, and others needed the memory"
-
-
-def may_wait(portal: Portal, hdr: Header) -> bool:
-    """Whether an unmatched PUT waits for a match entry. On the reserved portal only pushes do."""
-    if not portal.lazy or len(portal.delayed) >= MAX_DELAYED:
-        return False
-    return portal.index != PING_PORTAL or hdr.match_bits == PING_MATCH_BITS
 
 
 class Delayed:
@@ -57,6 +52,26 @@ class Delayed:
         self._end = end
         self._release = release
         self._drop = drop
+
+    def may_wait(self, portal: Portal, hdr: Header, hop: Nid) -> bool:
+        """Whether an unmatched PUT waits for a match entry. On the reserved portal only pushes do.
+
+        A next hop has half of what others leave. Who has none is given the place of what waits longest,
+        if that is for longer than its sender may expect an answer.
+        """
+        if not portal.lazy or (portal.index == PING_PORTAL and hdr.match_bits != PING_MATCH_BITS):
+            return False
+        own = portal.hops.get(hop, 0)
+        if own < (MAX_DELAYED - len(portal.delayed) + own) >> 1:
+            return True
+        if own:
+            return False
+        oldest, since = next(iter(portal.delayed.items()))
+        if self._state.clock() - since <= self._state.settings.transaction_timeout:
+            return False
+        portal.let_go(oldest)
+        self.drop(oldest, OUSTED)
+        return True
 
     def match(self, portal: Portal) -> None:
         """Memory came for those that wait. Where a handler attaches more, the walk begins anew.
@@ -83,7 +98,7 @@ class Delayed:
         found = portal.match(incoming.hdr, sender.peer)
         if found is NO_MATCH:
             return
-        del portal.delayed[incoming]
+        portal.let_go(incoming)
         if isinstance(found, str):
             self.drop(incoming, found)
         else:
@@ -122,6 +137,6 @@ class Delayed:
                 continue
             for incoming in [one for one in portal.delayed if one.rx is rx and one.hdr.payload_length]:
                 if incoming in portal.delayed:
-                    del portal.delayed[incoming]
+                    portal.let_go(incoming)
                     incoming.rx = None
                     self.drop(incoming, "its connection closed while it waited for a match")

@@ -79,7 +79,7 @@ class Memory(Responses):
     def _drop_all_delayed(self, portal: Portal, why: str) -> None:
         while portal.delayed:  # handlers may take some away meanwhile
             msg = next(iter(portal.delayed))
-            del portal.delayed[msg]
+            portal.let_go(msg)
             self._parts.drop_delayed(msg, why)
 
     def me_attach(

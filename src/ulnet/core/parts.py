@@ -47,6 +47,7 @@ class Parts:
         "leads_over",
         "lost_behind",
         "match_delayed",
+        "may_wait",
         "moved",
         "needed_for",
         "overdue",
@@ -87,6 +88,7 @@ class Parts:
     match_delayed: Callable[[Portal], None]
     drop_delayed: Callable[[Incoming, str], None]
     give_up: Callable[[Incoming], bool]
+    may_wait: Callable[[Portal, Header, Nid], bool]
 
     # Memory
     expire: Callable[[Md, int], None]

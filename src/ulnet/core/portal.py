@@ -68,6 +68,7 @@ class Portal:
         "delayed",
         "exact",
         "generation",
+        "hops",
         "ignoring",
         "index",
         "lazy",
@@ -83,9 +84,22 @@ class Portal:
         self.unique: bool | None = None  # fixed by the first ME
         self.ignoring: deque[MatchEntry] = deque()  # with ignore bits: looked at first
         self.exact: dict[object, deque[MatchEntry]] = {}
-        self.delayed: dict[Incoming, None] = {}  # in order of arrival
+        self.delayed: dict[Incoming, float] = {}  # in order of arrival: since when each waits; seconds
+        self.hops: dict[Nid, int] = {}  # how many of them came by each next hop
         self.matching: bool = False  # somebody walks through `delayed` …
         self.rematch: bool = False  # … and must begin anew, because memory was attached meanwhile
+
+    def hold(self, incoming: Incoming, now: float) -> None:
+        """A message waits from now on."""
+        self.delayed[incoming] = now
+        self.hops[incoming.next_nid] = self.hops.get(incoming.next_nid, 0) + 1
+
+    def let_go(self, incoming: Incoming) -> None:
+        """A message waits no longer."""
+        del self.delayed[incoming]
+        left = self.hops[incoming.next_nid] = self.hops[incoming.next_nid] - 1
+        if not left:
+            del self.hops[incoming.next_nid]
 
     def attach(self, me: MatchEntry, at_head: bool) -> None:
         """Link an ME. Raises LNetError(EPERM) when the portal is of the other kind."""

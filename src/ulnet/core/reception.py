@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.access import DENIED
 from ulnet.core.answers import Answers
-from ulnet.core.delayed import may_wait
 from ulnet.core.drops import FAULT_RULE, NOT_ASKED, REPEATED
 from ulnet.core.event import Event, EventKind
 from ulnet.core.faults import Fate, FaultInjector
@@ -344,7 +343,9 @@ class Reception:
         portal = match.portal
         assert portal is not None
         found = portal.match(hdr, sender.peer, match.md)
-        if isinstance(found, str) and not (found is NO_MATCH and may_wait(portal, hdr)):
+        if isinstance(found, str) and not (
+            found is NO_MATCH and self._parts.may_wait(portal, hdr, receiver.nid)
+        ):
             self.drop_request(receiver.ni, sender, hdr, rx, found, receiver.nid)
             return
         incoming = self._incoming(receiver, match, hdr, rx)
@@ -352,7 +353,7 @@ class Reception:
         if named:
             guard.begins(incoming)
         if isinstance(found, str):
-            portal.delayed[incoming] = None
+            portal.hold(incoming, self.state.clock())
             if portal.index == PING_PORTAL:
                 self._parts.push_waits()
         else:
@@ -586,7 +587,7 @@ class Reception:
         first = guard.under_way[hdr.wmd[:15]] if verdict is Repeat.REPLACE else None
         if first is not None and first.peer_ni.peer is sender.peer:  # nobody else gets its place
             if first.md is None:
-                del self.memory.portal(first.hdr.portal).delayed[first]
+                self.memory.portal(first.hdr.portal).let_go(first)
                 self._parts.drop_delayed(first, "sent again while it waited for a match")
                 return True
             if self._replaces(first, hdr):

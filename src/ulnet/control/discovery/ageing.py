@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.core.state import NodeState
 from ulnet.core.timers import Timer
 
-__all__ = ["FORGOTTEN_AFTER", "Ageing"]
+__all__ = ["FORGOTTEN_AFTER", "MOST", "Ageing"]
 
 FORGOTTEN_AFTER: Final = 300.0  # seconds; longer than any message may take by default
+MOST: Final = 1024  # peers in a turn of the loop: thousands may be learned at once
 
 _KNOWN = int(PeerFlag.CONFIGURED | PeerFlag.NO_DISCOVERY)
 
@@ -46,7 +47,7 @@ class Ageing:
     def _look(self) -> None:
         self._timer = None
         now = self._state.clock()
-        due = takewhile(lambda one: one[1] <= now, self._silent.items())
+        due = islice(takewhile(lambda one: one[1] <= now, self._silent.items()), MOST)
         for peer in [peer for peer, _ in due]:
             self._silent.pop(peer, None)
             if not _heard(peer) and not self._state.peers.forget(peer):

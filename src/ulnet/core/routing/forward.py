@@ -5,7 +5,7 @@ The payload is written once, by the driver that receives it, and read once, by t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.msg import Incoming, Msg, Transit
@@ -13,8 +13,8 @@ from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.peer import PeerNi
 from ulnet.core.routing.choose import RoutedSelector
 from ulnet.core.routing.gateways import Gateways
-from ulnet.core.routing.loops import Loops
 from ulnet.core.routing.router import OVERDUE, Router
+from ulnet.core.routing.table import Route
 from ulnet.core.selection import Selector
 from ulnet.core.selection.criteria import is_stalled
 from ulnet.core.selection.paths import Key
@@ -39,9 +39,13 @@ class Forwarding:
     """What passes through one node.
 
     Every drop is counted by its reason, and gives back what the message held. `tell` pushes ping info anew.
+    `came_back` and `suspect` are told what may go round (`ulnet.control.loops`).
     """
 
-    __slots__ = ("_gateways", "_held", "_routed", "_router", "_selector", "_sender", "_state", "loops")
+    # fmt: off
+    __slots__ = ("_came_back", "_gateways", "_held", "_routed", "_router", "_selector", "_sender", "_state",
+                 "_suspect")
+    # fmt: on
 
     def __init__(
         self,
@@ -49,7 +53,8 @@ class Forwarding:
         gateways: Gateways,
         selector: Selector,
         routed: RoutedSelector,
-        loops: Loops,
+        came_back: Callable[[Header, Iterable[Route]], None],
+        suspect: Callable[[Route, Nid, Nid, Nid], None],
         sender: Sender,
         tell: Callable[[], None],
     ) -> None:
@@ -59,7 +64,8 @@ class Forwarding:
         self._selector = selector
         self._routed = routed
         self._router = Router(state, gateways.settings, self._admit, self._drop, tell)
-        self.loops: Loops = loops
+        self._came_back = came_back
+        self._suspect = suspect
         self._held: dict[object, Transit] = {}  # by their connection, which waits with them
 
     @property
@@ -75,7 +81,7 @@ class Forwarding:
             self._refuse(ni, hdr, rx, _NOT_A_ROUTER)
             return
         if hdr.src_nid in self._state.nis:
-            self.loops.came_back(hdr.dest_nid.net, self._gateways.usable(hdr.dest_nid.net))
+            self._came_back(hdr, self._gateways.usable(hdr.dest_nid.net))
             self._refuse(ni, hdr, rx, "it came from this node itself: a routing loop")
             return
         sender = self._state.peers.learn(from_nid)
@@ -195,7 +201,7 @@ class Forwarding:
         )
         self._routed.took(routed.final, routed.route, 1)
         if routed.route is not None and transit.from_nid != hdr.src_nid:
-            self.loops.suspect(routed.route, routed.ni, routed.peer_ni, dest.nid)
+            self._suspect(routed.route, routed.ni.nid, routed.peer_ni.nid, dest.nid)
         return routed.ni, routed.peer_ni, routed.final is routed.peer_ni
 
     def _may_redirect(self, dest: PeerNi, hdr: Header) -> bool:

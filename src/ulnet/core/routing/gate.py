@@ -3,7 +3,7 @@
 A message takes a router credit of the peer NI that sent it, then a buffer. Without a credit it waits with
 its sender, without a buffer with the pool; until then its connection is not read on, so that TCP slows
 the sender down. A node that takes nothing can hold up no more messages than its senders have credits, and
-no more than half of the buffers: the others keep flowing.
+no more than half of the buffers: what other senders send keeps flowing.
 
 What a router sends needs no more than its credit (see `pools`). So in rows and trees of routers each of them
 always takes what the next one has for it, and none waits for itself. In a ring of routers their credits may

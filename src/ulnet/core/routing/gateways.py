@@ -135,7 +135,7 @@ class Gateways:
 
     def needed_for(self, peer: Peer) -> str:
         """Why a peer must stay, "" if no route goes over it."""
-        route = next((route for route in self.table if peer.owns(route.gateway)), None)
+        route = next((route for gateway in self.of_peer(peer) for route in self.table.over(gateway)), None)
         if route is None:
             return ""
         names = f"--net {route.net} --gateway {route.gateway}"
@@ -157,7 +157,7 @@ class Gateways:
 
     def is_gateway(self, peer: Peer) -> bool:
         """Whether routes go over this peer."""
-        return any(peer.owns(gateway) for gateway in self._alive)
+        return not self._alive.keys().isdisjoint(peer.members.keys())
 
     def is_router(self, peer: Peer) -> bool:
         """Whether this peer passes on messages of others: it tells so, or routes go over it."""
@@ -190,6 +190,8 @@ class Gateways:
 
     def of_peer(self, peer: Peer) -> Iterator[Nid]:
         """The NIDs by which routes call this peer."""
+        if not self.is_gateway(peer):  # most are none
+            return iter(())
         return iter([gateway for gateway in self._alive if peer.owns(gateway)])
 
     def shared_nets(self, gateway: Nid) -> list[Net]:
