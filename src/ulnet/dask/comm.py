@@ -45,6 +45,7 @@ MORE: Final = 1 << 31
 FRAME: Final = 200  # bytes that a frame takes beside its own
 _PARTS: Final = SMALL // 8  # frames of a message that come by themselves: its sizes are one small message
 _END: Final = 0xFFFFFFFF  # frames of the message that ends a comm
+_ALL: Final = 1 << 64  # frames of any size are within
 _ABORT: Final = (1 << 64) - 1  # the number of one that ends it at once
 
 
@@ -322,7 +323,7 @@ class UlnetComm(Comm):
             or eager > EAGER
             or index in assembly.frames
             or index in assembly.parts
-            or (sizes is not None and size != dict(enumerate(sizes)).get(index))
+            or (sizes is not None and size != (sizes[index] if index < len(sizes) else None))
         ):
             raise RpcError(
                 errno.EBADMSG, f"frame {index} of {size} bytes is none of those that were announced"
@@ -380,8 +381,8 @@ class UlnetComm(Comm):
             self._coming -= size
         if data.nbytes < HEAD.size:
             raise RpcError(errno.EBADMSG, f"{data.nbytes} bytes are too few for a message")
-        _, _, count, limit = HEAD.unpack_from(data)
-        self._announced(number, count, limit, data[HEAD.size :])
+        _, _, count, _ = HEAD.unpack_from(data)
+        self._announced(number, count, _ALL, data[HEAD.size :])
 
     async def _fetch(self, call: Call, memory: memoryview) -> None:
         """All that a call lends. It is counted as it comes, until it is whole. Raises RpcError."""

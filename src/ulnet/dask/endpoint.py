@@ -21,9 +21,10 @@ from ulnet.dask.settings import Settings, settings
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid
 from ulnet.node import Node
+from ulnet.node.shares import Shares
 from ulnet.rpc import Call, RpcError, Server, Service
 
-__all__ = ["PREFIX", "Endpoint", "endpoint_for", "present_endpoint"]
+__all__ = ["MOST_COMMS", "PREFIX", "Endpoint", "endpoint_for", "present_endpoint"]
 
 _log = logging.getLogger("distributed.comm.ulnet")
 PREFIX: Final = "ulnet://"
@@ -35,6 +36,7 @@ _LAST_WORDS: Final = 1.0  # seconds
 _WINDOW: Final = 8
 _PIECE: Final = 262144
 _LARGEST: Final = EAGER_PIECE + 256  # bytes of a request: what goes before a piece is not joined with it
+MOST_COMMS: Final = 16384  # that others have opened: four for each of the sessions that a server has
 _HANDLERS: Final = 1 << 16  # those that wait for room keep nobody else waiting
 _BYTES: Final = 1 << 50  # data have come with their requests: none is refused for others that wait
 
@@ -70,6 +72,8 @@ class Endpoint:
         self.net: str = "tcp"
         self.listeners: dict[int, Callable[[UlnetComm], None]] = {}
         self.comms: dict[int, UlnetComm] = {}
+        self._opened: dict[int, Nid] = {}  # comms that others have opened, and who has
+        self._places = Shares(MOST_COMMS)  # for those
         self.taken: int = 0  # bytes of what came and is not read yet, on all comms
         self.partners: dict[Nid, Partner] = {}
         self._settings = given
@@ -238,6 +242,9 @@ class Endpoint:
         """A comm is closed."""
         if self.comms.pop(comm.number, None) is not None:
             self.let_go()
+            nid = self._opened.pop(comm.number, None)
+            if nid is not None:
+                self._places.give(nid)
 
     # The service -----------------------------------------------------------------------------------
 
@@ -248,9 +255,16 @@ class Endpoint:
             raise RpcError(
                 errno.ECONNREFUSED, f"nobody listens on port {port} of {self.ip}: start it, or name its port"
             )
+        if not self._places.take(call.client):
+            raise RpcError(
+                errno.EAGAIN,
+                f"{self._places.own(call.client)} comms of that process are open here, which is half of what "
+                f"others leave of {MOST_COMMS}: close some",
+            )
         ip = str(call.client).partition("@")[0]
         remote = f"{PREFIX}{self.ip if ip == '0' else ip}:{their_port}"
         comm = self._comm(self.partner(call.client), f"{PREFIX}{self.ip}:{port}", remote, True)
+        self._opened[comm.number] = call.client
         comm.begin(theirs)
         accept(comm)
         return _NUMBER.pack(comm.number)

@@ -25,6 +25,10 @@ class Shares:
         """How many are not free."""
         return self._most - self.left
 
+    def own(self, key: Hashable) -> int:
+        """How many the key has."""
+        return self._own.get(key, 0)
+
     def may_take(self, key: Hashable) -> bool:
         """Whether the key may have one more."""
         return self._own.get(key, 0) < self.left

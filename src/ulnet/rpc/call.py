@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ulnet.rpc.lane import Lane
     from ulnet.rpc.service import Method
     from ulnet.rpc.sessions import Session
+    from ulnet.rpc.turns import Turns
     from ulnet.rpc.under_way import UnderWay
 
 __all__ = ["Call"]
@@ -57,6 +58,7 @@ class Call:
         "size",
         "started_at",
         "task",
+        "turns",
         "under_way",
     )
 
@@ -70,6 +72,7 @@ class Call:
         pieces: PieceLimits,
         admission: Admission[Call] | None,
         room: UnderWay,
+        turns: Turns,
         now: float,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
@@ -85,6 +88,7 @@ class Call:
         self.pieces: PieceLimits = pieces
         self.admission: Admission[Call] | None = admission  # that it takes a place and bytes of
         self.room: UnderWay = room  # for what is pulled into new memory
+        self.turns: Turns = turns  # in which its stream goes on
         self.lane: Lane = lane  # from the NI that was asked to the NID that asked
         self.size: int = 0  # as it was admitted
         self.started_at: float = now
@@ -233,18 +237,24 @@ class Call:
     # For the server --------------------------------------------------------------------------------
 
     async def next_chunk(self, under_way: UnderWay) -> int:
-        """The number of the next chunk, once there is room for it here, there and in what is `under_way`."""
+        """The number of the next chunk, once there is room for it here, there and in what is `under_way`,
+        and it is its turn.
+        """
         news = self.news
         assert news is not None
         client = self.session.owner
+        its_turn = False
         while True:
             if self.chunks >= self.frame.credit or self.under_way >= _CHUNKS:
                 news.clear()
                 await news.wait()
             elif not under_way.may_stream(client):
                 await under_way.wait(client, news)
-            else:
+            elif its_turn or self.turns.take():
                 break
+            else:
+                await self.turns.wait(client)
+                its_turn = True
         self.chunks += 1
         self.under_way += 1
         return self.chunks - 1

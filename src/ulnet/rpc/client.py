@@ -14,7 +14,7 @@ from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Message, Node
-from ulnet.node.port import Port, nobody_asks
+from ulnet.node.port import Port
 from ulnet.node.watch import Watch
 from ulnet.rpc.answer import Answer
 from ulnet.rpc.asking import Asking
@@ -58,6 +58,7 @@ _LEAST_PATIENCE: Final = 0.1
 _FIRST_NETWORK: Final = 0.5  # seconds, before anything was observed
 _FIRST_SERVICE: Final = 0.5
 _LONGEST_FAREWELL: Final = 1.0
+_MOST_FAREWELLS: Final = 4  # under way, to sessions that nobody wants
 _PAUSE: Final = 0.05  # before a third session for one call, doubled up to
 _LONG_PAUSE: Final = 2.0
 _MOST_METHODS: Final = 1024
@@ -112,6 +113,7 @@ class Client:
         self._connection: Connection | None = None
         self._connections: dict[int, Connection] = {}  # those with calls, too
         self._connecting: asyncio.Task[Connection] | None = None
+        self._farewells = 0
         self._asking = Asking(self.loop, self._port, str(self.target), service)
 
     async def __aenter__(self) -> Self:
@@ -149,6 +151,15 @@ class Client:
     def _send_close(self, session: int, ended: Callable[[int, str], None]) -> None:
         frame = Note(session, 0, 0, 0, self._inbox_bits, Kind.CLOSE).pack()
         self.send(frame, ended, ack=True, timeout=_LONGEST_FAREWELL)
+
+    def _end_unwanted(self, session: int) -> None:
+        """One of an attempt that was given up; else the server forgets it when others want its place."""
+        if self._farewells < _MOST_FAREWELLS:
+            self._farewells += 1
+            self._send_close(session, self._unwanted_ended)
+
+    def _unwanted_ended(self, error: int, text: str) -> None:
+        self._farewells -= 1
 
     @property
     def under_way(self) -> int:
@@ -535,7 +546,7 @@ class Client:
             call = connection.calls.get(frame.slot) if connection is not None else None
             if isinstance(frame, Connected):
                 if not self._asking.connected(frame) and frame.session not in self._connections:
-                    self._send_close(frame.session, nobody_asks)  # of an attempt that was given up
+                    self._end_unwanted(frame.session)
             elif call is not None and call.frame.number == frame.number:
                 call.heard(frame, now)
             elif frame.session or not self._asking.refused(frame):

@@ -24,6 +24,7 @@ _LONGEST_BUSY: Final = 2.0  # and that a server is busy
 _FIRST_PAUSE: Final = 0.001  # seconds after the server was busy, doubled each time up to
 _LONG_PAUSE: Final = 1.0
 _MOST_ATTEMPTS: Final = 0xFFFF
+_MOST_NOTES: Final = 4  # of room for chunks that are under way: more than one, as a path may be slow
 _EARLY: Final = 0.001  # seconds that a timer may come too early
 AGAIN: Final = Reply()  # the outcome of a call that is to be made in another session
 
@@ -83,8 +84,10 @@ class Pending:
     __slots__ = (
         "_client",
         "_last",
+        "_notes",
         "_pause",
         "_sent",
+        "_told",
         "answered",
         "chunks",
         "connection",
@@ -121,6 +124,8 @@ class Pending:
         self.news: asyncio.Event | None = news  # of chunks, for a stream
         self.chunks: dict[int, bytes] = {}  # that were not read
         self.read: int = 0  # chunks that were
+        self._told = 0  # the credit of the last notice of it
+        self._notes = 0  # such notices under way
         self._sent = 0  # attempts of which something may have left
         self._last = ""  # why the last attempt failed
         self._pause = _FIRST_PAUSE
@@ -153,10 +158,20 @@ class Pending:
         client.send(frame.pack(), self.left, ack=True, timeout=left, method=frame.method)
 
     def send_credit(self) -> None:
-        """Tell up to which chunk there is room."""
+        """Tell up to which chunk there is room: now, or once fewer such notices are under way."""
+        if self._notes == _MOST_NOTES:
+            return
+        self._notes += 1
         frame = self.frame
+        self._told = frame.credit
         head = (frame.session, frame.slot, frame.number, 0, frame.answer_to)
-        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), nobody_asks, method=frame.method)
+        self._client.send(Note(*head, Kind.CREDIT, frame.credit).pack(), self._note_left, method=frame.method)
+
+    def _note_left(self, error: int, text: str) -> None:
+        """One that was lost does no harm: the server says that it is at work, and is told again."""
+        self._notes -= 1
+        if self._told < self.frame.credit and not self.done.done():
+            self.send_credit()
 
     def left(self, error: int, text: str) -> None:
         """What became of an attempt's frame."""

@@ -31,6 +31,7 @@ from ulnet.rpc.replies import Replies, head_of
 from ulnet.rpc.runner import Runner
 from ulnet.rpc.service import Method, NotOfType, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
+from ulnet.rpc.turns import Turns
 from ulnet.rpc.under_way import UnderWay
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
@@ -130,6 +131,7 @@ class Server:
         context.run(DEADLINE.set, None)
         self._context = context
         self._fetches: set[asyncio.Task[Any]] = set()
+        self._turns = Turns(self._loop)
         self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed, self._others_wait)
         self._replies = Replies(Port(self.node.core), self._reply_bytes)
         self._notices = Notices(self._loop, self._replies, self._overdue, self._client_is_gone)
@@ -285,7 +287,10 @@ class Server:
             return
         lane = self._replies.lane(session, message)
         admission = None if stream else self._admission
-        call = Call(self._loop, session, method, frame, lane, self._pieces, admission, self._room, now)
+        # fmt: off
+        call = Call(self._loop, session, method, frame, lane, self._pieces, admission, self._room,
+                    self._turns, now)
+        # fmt: on
         call.size = size
         instead: list[Call] = []
         if stream:
@@ -389,7 +394,7 @@ class Server:
         if call.frame.credit < credit <= call.chunks + _CREDIT_AHEAD:
             call.frame.credit = credit
             if call.news is not None:
-                call.news.set()
+                self._turns.add(call.session.owner, call.news.set)
 
     # Bodies ----------------------------------------------------------------------------------------
 
@@ -510,8 +515,9 @@ class Server:
         counters = self.count_of(call.method.name)
         counters.calls += 1
         counters.took(took)
-        if call.method.kind == "stream":
+        if call.news is not None:
             self._streams.give(call.session.owner)
+            self._turns.discard(call.session.owner, call.news.set)
         elif call.begun:
             self._service_time.observe(took)
             self._admission.done(call.session.owner, call.size, frame.lends)
@@ -564,7 +570,7 @@ class Server:
     def _end_early(self, call: Call) -> None:
         self._watch.discard(call)
         if call.begun:
-            self._cancel(call)
+            self._turns.add(call.session.owner, partial(self._cancel, call))
             return
         self._admission.remove(call.session.owner, call)  # unless its turn has just come
         call.over = True

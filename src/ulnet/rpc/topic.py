@@ -17,12 +17,22 @@ __all__ = ["Topic"]
 
 
 class _Subscriber:
-    __slots__ = ("lost", "news", "waiting")
+    __slots__ = ("_client", "_turns", "lost", "news", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, call: Call) -> None:
+        self._turns = call.turns
+        self._client = call.session.owner
         self.waiting: deque[Any] = deque()
         self.news = asyncio.Event()
         self.lost = False
+
+    def go_on(self) -> None:
+        """There is something for it."""
+        self._turns.add(self._client, self.news.set)
+
+    def end(self) -> None:
+        """It is one no more."""
+        self._turns.discard(self._client, self.news.set)
 
 
 class Topic:
@@ -47,11 +57,11 @@ class Topic:
                 subscriber.lost = True
             else:
                 subscriber.waiting.append(value)
-            subscriber.news.set()
+            subscriber.go_on()
 
     async def feed(self, call: Call) -> AsyncIterator[Any]:
         """The stream of one subscriber."""
-        mine = _Subscriber()
+        mine = _Subscriber(call)
         self._subscribers.add(mine)
         try:
             while True:
@@ -67,3 +77,4 @@ class Topic:
                 await mine.news.wait()
         finally:
             self._subscribers.discard(mine)
+            mine.end()
