@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from pathlib import Path
 
 import pytest
 
 from support.ports import free_port
 from ulnet import Node
+from ulnet.cli.pki import make_authority, make_node
 from ulnet.core.md import OP_GET, OP_PUT
 from ulnet.core.status import LNetError
+from ulnet.core.tunables import LndTunables
 from ulnet.dlc.documents import StatsDocument
 from ulnet.dlc.model import StatsShow
 from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import Nid
+from ulnet.nid import LNET_PID, Nid
 from ulnet.node.admin import Admin
+from ulnet.wire.lnet import PING_MATCH_BITS
+from ulnet.wire.ping import NiEntry, PingInfo
 
 A, B, C = (tuple(f"127.0.{rail}.{host}@tcp{rail or ''}" for rail in (0, 1)) for host in (61, 62, 63))
 
@@ -175,3 +180,45 @@ async def test_a_peer_with_more_nis_than_there_may_be_is_complained_of(
         a.core.settings.max_interfaces = 1
         await a.discover(B[0], timeout=10)
         assert f"peer {B[0]} tells of 2 NIs, and max_interfaces is 1" in caplog.text
+
+
+@pytest.mark.parametrize("sequence", [2, 0xFFFFFFF0])
+async def test_a_plain_node_gets_nothing_that_is_for_a_secured_net(tmp_path: Path, sequence: int) -> None:
+    """Of 16 PUTs for a node that had shown no certificate yet it got 16, and 8 once that had shown one."""
+    make_authority(tmp_path / "ca", "site")
+    port, credentials = free_port(), []
+    for name, nid in (("a", A[0]), ("b", B[0])):
+        make_node(tmp_path / "ca", tmp_path / name, [nid], days=30)
+        credentials.append(str(tmp_path / name))
+    a, b, foe = (
+        Node(tcp=TcpParams(accept="all", accept_port=port, reserved_ports=False, credentials=directory))
+        for directory in (*credentials, None)
+    )
+    secured = LndTunables(security=2)
+    says = PingInfo(0x1E, LNET_PID, sequence, [NiEntry(Nid.parse(nid)) for nid in (C[1], B[0])]).pack()
+    async with a, b, foe:
+        a.add_ni(A[0], lnd_tunables=secured)
+        add(a, A[1])
+        add(foe, C[1])
+        stolen = foe.attach(30, 1, bytearray(1000), options=OP_PUT)
+        opened = bytearray(8)
+        a.attach(31, 1, opened, nid=B[0])
+        md = foe.core.info._ping
+        assert md is not None
+        md.fragments, md.length = [memoryview(says)], len(says)
+        await a.discover(C[1], timeout=10)
+        await foe.put(A[1], 0, PING_MATCH_BITS, says)
+        b.add_ni(B[0], lnd_tunables=secured)
+        b.attach(30, 1, bytearray(1000))
+        for _ in range(2):
+            for _ in range(16):
+                await a.put(B[0], 30, 1, b"secret")
+            await b.discover(A[0], force=True, timeout=10)
+        assert stolen.md is not None
+        assert stolen.md.offset == 0
+        with pytest.raises(LNetError):
+            await foe.put(A[1], 31, 1, b"EVIL", timeout=1)
+        assert opened == bytes(8)
+        peers = [[str(nid) for nid in peer.nids()] for peer in a.core.peers]
+        assert [B[0]] in peers
+        assert [C[1]] in peers

@@ -356,6 +356,7 @@ class LNet:
         if net not in self.state.nets:
             self.state.nets[net] = local
             self.state.peers.net_added(net)
+        self.discovery.net_changed(local)
         self.health.ni_added(ni)
         self.policies.nis_changed()
         self._nis_changed()
@@ -408,6 +409,7 @@ class LNet:
         self.health.set_patience(ni)
         if ni.lnd_tunables is not None:
             ni.lnd.retune(ni, float(ni.timeout))
+        self.discovery.net_changed(ni.net)
 
     def settings_changed(self) -> None:
         """Values of `settings` are others now: whoever depends on them follows."""

@@ -131,7 +131,7 @@ class SelfInfo:
         try:
             if event.kind is EventKind.PUT and self._limits.take(event):
                 info = self._read_push(event)
-                self._parts.pushed(event.source, info if self._may_speak(event) else None)
+                self._parts.pushed(event.source, info if self._may_speak(event) else None, event.sender)
         finally:
             if event.unlinked:
                 self._buffers -= 1

@@ -99,7 +99,7 @@ class Parts:
 
     # Discovery
     hold: Callable[[Msg, Peer], bool]
-    pushed: Callable[[Nid, PingInfo | None], None]
+    pushed: Callable[[Nid, PingInfo | None, Nid], None]
     push_refused: Callable[[Peer], None]
     peer_learned: Callable[[Peer], None]
     peer_removed: Callable[[Peer], None]

@@ -103,6 +103,7 @@ class PeerNi:
         "latency_ack",
         "latency_egress",
         "latency_get",
+        "listed",
         "max_rtr_credits",
         "max_tx_credits",
         "min_rtr_credits",
@@ -167,6 +168,7 @@ class PeerNi:
         # when the last message to it failed, or was not answered; below 0: never
         self.failed_at: float = -1.0
         self.said_down: bool = False  # what its peer last told of it
+        self.listed: bool = False  # its peer says that it has it, and who is behind it has not said so yet
         self.stats: MsgStats = MsgStats()
         self.choices: defaultdict[str, int] = defaultdict(int)  # by the criterion that decided
         self.health_stats: HealthStats = HealthStats()

@@ -221,7 +221,9 @@ class PeerTable:
         for nid in nids:
             other = self.find(nid)
             if other is None or not other.flags & _LOCK:
-                self._adopt(peer, nid, () if other is None else list(other.members))
+                self.adopt(peer, nid, () if other is None else list(other.members))
+            if peer.owns(nid):
+                peer.members[nid].listed = peer.members[peer.primary_nid].listed
 
     def heir(self, primary: Nid, listed: Iterable[Nid]) -> Peer | None:
         """Which peer the node that lists these NIDs is: the one named first, else that of its primary."""
@@ -238,23 +240,6 @@ class PeerTable:
         """Whether one of nid and peer is this node's own, and the other is not."""
         return self.ours(nid) is not self.ours(peer.primary_nid)
 
-    def adopt(self, peer: Peer, primary: Nid, nids: Iterable[Nid], listed: Collection[Nid]) -> dict[Nid, int]:
-        """Give peer some NIDs of those that it lists itself; which ones a rule forbids, with its errno.
-
-        A NID that another peer has moves here; where it is that peer's primary NID, that peer is dissolved.
-        Our own NIDs nobody gets. One that has spoken for itself moves when it says so itself (EAGAIN), and
-        where there are certificates they must be for it (EACCES).
-        """
-        vouching = peer.vouching
-        refused = {
-            nid: why
-            for nid in nids
-            if (why := self._doubts(peer, nid, vouching) or self._adopt(peer, nid, listed))
-        }
-        if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
-            peer.primary_nid = primary
-        return refused
-
     def keep_only(self, peer: Peer, listed: Collection[Nid]) -> dict[Nid, int]:
         """Take from peer what it does not list; which NIDs a rule keeps, with its errno."""
         gone = [nid for nid in peer.members if nid not in listed]
@@ -262,25 +247,11 @@ class PeerTable:
         self._drop(peer, [nid for nid in gone if nid not in kept])
         return kept
 
-    def _doubts(self, peer: Peer, nid: Nid, vouching: Sequence[Callable[[Nid], bool]]) -> int:
-        """The errno of what is to be shown before a peer gets a NID on its word alone; 0: nothing."""
-        other = self.find(nid)
-        if other is peer:
-            return 0
-        certified = bool(vouching) or (other is not None and other.members[nid].vouches is not None)
-        if certified and not any(vouches(nid) for vouches in vouching):
-            return errno.EACCES
-        if other is None or self.agrees(other, peer):
-            return 0
-        return errno.EAGAIN
+    def adopt(self, peer: Peer, nid: Nid, listed: Collection[Nid]) -> int:
+        """Give peer a NID that it lists as its own; 0, or the errno of the rule that forbids it.
 
-    @staticmethod
-    def agrees(other: Peer, peer: Peer) -> bool:
-        """Whether another peer, as far as it has spoken for itself, says that it is the node of peer."""
-        return not other.heard or not other.says.isdisjoint(peer.members)
-
-    def _adopt(self, peer: Peer, nid: Nid, listed: Collection[Nid]) -> int:
-        """Give peer a NID that it lists as its own; 0, or the errno of the rule that forbids it."""
+        If another peer has it, it moves here; where it is that peer's primary NID, that peer is dissolved.
+        """
         other = self.find(nid)
         if other is peer:
             return 0
@@ -295,10 +266,13 @@ class PeerTable:
         if other is None:
             if not self._has_room(keep=peer):
                 return errno.ENOMEM
-            self._attach(peer, nid)
+            self._attach(peer, nid).listed = True
             return 0
         if other.configured:
             return errno.EEXIST
+        if not other.heard:
+            for pni in other.members.values():
+                pni.listed = True
         if other.primary_nid == nid:
             return self._dissolve(other, peer, listed)
         for pni in self._detach(other, [nid]):
@@ -328,6 +302,26 @@ class PeerTable:
             peer.mark(_LOCK)
         self._parts.peer_removed(other)
         return 0
+
+    def split(self, pni: PeerNi) -> Peer:
+        """Make a NID a peer of its own, for it is another node's; a name by that NID goes with it."""
+        peer, nid = pni.peer, pni.nid
+        pni.listed = False
+        if peer.configured or len(peer.members) == 1:
+            return peer
+        anew = Peer(nid)
+        if peer.primary_nid == nid:
+            peer.primary_nid = min(peer.members.values(), key=lambda one: (one is pni, one.listed)).nid
+            anew.locked_at = peer.locked_at
+            anew.mark(peer.flags & _LOCK)
+            peer.mark(remove=_LOCK)
+        self._insert(anew)
+        self._detach(peer, [nid])
+        self._join(anew, pni)
+        peer.says |= {nid}
+        self._parts.peer_learned(anew)
+        self._parts.peer_deprived(peer)
+        return anew
 
     # ---------------------------------------------------------------------------------------------
 

@@ -171,6 +171,8 @@ class Reception:
         if receiver.nid == src:
             if sender.vouches is None and receiver.vouches is not None:
                 sender.peer.generation.invalidate("it has a certificate")  # what others sent in its name
+                if not all(map(receiver.vouches, sender.peer.members)):
+                    state.peers.split(sender)
             sender.vouches = receiver.vouches
         match = Match(hdr, Verdict.TAKE, sender=sender)
         match.master = master

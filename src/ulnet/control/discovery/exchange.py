@@ -51,18 +51,18 @@ class Exchanges:
         self._memory = memory
         self._sender = sender
 
-    def ping(self, peer: Peer, done: Callable[[Exchange, Event], None]) -> None:
-        """Ask the peer for its info. Raises LNetError."""
+    def ping(self, peer: Peer, nid: Nid | None, done: Callable[[Exchange, Event], None]) -> None:
+        """Ask the peer for its info, by that NID if there is one. Raises LNetError."""
         exchange = Exchange(peer, PING)
         buffer = bytearray(max(MIN_INFO_SIZE, peer.info_size))
-        exact = peer.check_nid is not None
         md = exchange.md = self._memory.md_bind(
             buffer, exchange.handle, threshold=2, options=TRUNCATE, timeout=peer.check_timeout
         )
         self._start(exchange, done)
         try:
-            target = peer.check_nid or peer.primary_nid
-            self._sender.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=exact)
+            exact = nid or peer.check_nid
+            target = exact or peer.primary_nid
+            self._sender.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=exact is not None)
         except LNetError:
             self.end(peer, PING)
             raise

@@ -12,6 +12,7 @@ from typing import Final
 
 from ulnet.control.discovery.ageing import Ageing
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
+from ulnet.control.discovery.claims import Claims
 from ulnet.control.discovery.exchange import PING, PUSH, Exchanges, error_of, push_path
 from ulnet.control.discovery.merging import Merging
 from ulnet.control.discovery.table import STATE_MASK, STEPS, Action, Input, decide
@@ -20,6 +21,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.lines import Line
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
+from ulnet.core.ni import LocalNet
 from ulnet.core.notices import Notices
 from ulnet.core.peer import Exchange, Peer, PeerFlag, PeerNi, Waiter, may_be_peer
 from ulnet.core.routing.gateways import Gateways
@@ -80,8 +82,9 @@ class Discovery:
         self._exchanges = Exchanges(memory, sender)
         say = Notices(state.clock, state.report).say
         self._say = say
+        self._claims = Claims(state.peers, state.nets, gateways.is_gateway)
         self.merging: Merging = Merging(
-            state.peers, state.settings, state.report, say, peer_told, gateways.told, self._ask
+            state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told, self._ask
         )
         self._answers = Answers(self._mode, say)
         self.ageing: Ageing = Ageing(state)
@@ -125,6 +128,8 @@ class Discovery:
         if nid != LO_NID:
             if force:
                 self._doubt(peer)
+                if peer.check_nid is None:
+                    self._claims.ask_there(peer.members[nid])
             peer.attempts = 0  # who is asked for again and again is no liar
             peer.mark(_FORCE_PING | _FORCE_PUSH if force else 0, _UPTODATE)
         self._wait(waiter, peer)
@@ -166,6 +171,10 @@ class Discovery:
             return
         peer.waiters.append(waiter)
         self._feed(peer, Input.WANTED)
+
+    def net_changed(self, net: LocalNet) -> None:
+        """A net is there since now, or its tunables changed."""
+        self._claims.net_changed(net)
 
     def tell_peers(self) -> None:
         """Our NIs changed: peers that know of our rails hear of it. Others will, when they are discovered."""
@@ -233,6 +242,7 @@ class Discovery:
         """The peer left the table: who waits for it goes on with whoever has its NIDs now."""
         self._queue.pop(peer, None)
         self.ageing.left(peer)
+        self._claims.left(peer)
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)
         peer.news = peer.merging = None
@@ -352,7 +362,7 @@ class Discovery:
                     errno.EPROTO,
                     f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
                 )
-            self._exchanges.ping(peer, self._answered)
+            self._exchanges.ping(peer, self._claims.asks(peer), self._answered)
         except LNetError as refused:
             peer.error = (refused.errno, refused.text)
             self._ping_lost(peer)
@@ -433,14 +443,28 @@ class Discovery:
         except WireError:
             pass
         self._exchanges.end(peer, PING)
-        if info is None or info.truncated:
+        for other in self._claims.answered(peer, event.source):
+            self._feed(other, Input.WANTED)
+        if info is None or info.truncated or not self._is_of(peer, event, info):
             peer.mark(_PING_FAILED)
             self._feed(peer, Input.BAD_REPLY)
             return
         self._answers.take_reply(peer, info)
         self._feed(peer, Input.REPLY)
 
+    def _is_of(self, peer: Peer, event: Event, info: PingInfo) -> bool:
+        """Whether an answer is the peer's; else another NID of it is to answer."""
+        by = peer.members.get(event.source)
+        return by is None or not self._is_its_own(by, event.sender) or self._claims.is_of(by, _told(info))
+
+    def _is_its_own(self, by: PeerNi, sender: Nid) -> bool:
+        """Whether what a next hop sent in the name of a NID is of the node behind that."""
+        hop = self._state.peers.find(sender)
+        return sender == by.nid or (hop is not None and self._gateways.leads_over(hop, by.nid.net))
+
     def _ping_lost(self, peer: Peer) -> None:
+        if peer.error is not None and self._claims.silent(peer):
+            peer.error = None
         self._exchanges.end(peer, PING)
         peer.mark(_PING_FAILED)
         self._feed(peer, Input.PING_LOST)
@@ -450,16 +474,27 @@ class Discovery:
         peer.mark(_PUSH_FAILED if peer.error else 0)
         self._feed(peer, Input.PUSH_LOST)
 
-    def pushed(self, source: Nid, info: PingInfo | None) -> None:
-        """A push arrived; without info where it was not whole or made no sense."""
-        peer = self._state.peers.find(source)
-        if peer is None or not self.active or source == LO_NID:
+    def pushed(self, source: Nid, info: PingInfo | None, sender: Nid | None = None) -> None:
+        """A push arrived, of the next hop `sender` (None: its source).
+
+        It has no info where that was not whole, made no sense, or may be invented.
+        """
+        pni = self._state.peers.find_ni(source)
+        if pni is None or not self.active or source == LO_NID:
             return
-        listed = info is not None and any(entry.nid == source for entry in info.entries)
+        peer = pni.peer
+        told = _told(info)
         if info is not None and not info.features & SAYS_MULTI_RAIL:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
-        if info is None or not listed:
+        own = self._is_its_own(pni, sender or source)
+        if sender is None or sender == source:
+            is_its = info is None or self._claims.is_of(pni, told)
+        else:
+            is_its = not (own and pni.listed)  # routers pass on what others say in the name of a node
+        if info is None or not is_its or source not in told:
+            if own:
+                self._claims.ask_there(pni)
             if self._must_ask(peer):
                 self._feed(peer, Input.WANTED)
             return
@@ -489,3 +524,7 @@ class Discovery:
         peer.attempts = 0  # others may push in its name: no message to it fails for that
         peer.mark(_FORCE_PING, _UPTODATE)
         return True
+
+
+def _told(info: PingInfo | None) -> frozenset[Nid]:
+    return frozenset() if info is None else frozenset(entry.nid for entry in info.entries)

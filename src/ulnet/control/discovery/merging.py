@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
+from ulnet.control.discovery.claims import Claims
 from ulnet.core.lines import Line
 from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
 from ulnet.core.peer_table import PeerTable
@@ -39,13 +40,14 @@ class Merging:
     """
 
     # fmt: off
-    __slots__ = ("_ask", "_listed", "_peer_told", "_peers", "_report", "_say", "_settings", "_told",
-                 "differences")
+    __slots__ = ("_ask", "_claims", "_listed", "_peer_told", "_peers", "_report", "_say", "_settings",
+                 "_told", "differences")
     # fmt: on
 
     def __init__(
         self,
         peers: PeerTable,
+        claims: Claims,
         settings: GlobalSettings,
         report: Callable[[str], None],
         say: Callable[[Hashable, str], None],
@@ -54,6 +56,7 @@ class Merging:
         ask: Callable[[Peer, bool], None],
     ) -> None:
         self._peers = peers
+        self._claims = claims
         self._settings = settings
         self._report = report
         self._say = say  # a line of a kind that may come often
@@ -102,7 +105,7 @@ class Merging:
         listed = [entry.nid for entry in news.entries]
         peer.says = self._of_others(peer, (primary, *listed))
         owner = self._peers.heir(primary, listed)
-        if owner is not None and owner is not peer:
+        if owner is not None and owner is not peer and self._may_be(peer, owner, primary):
             return self._speak_for(peer, owner, news, primary)
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
@@ -112,15 +115,18 @@ class Merging:
 
     def _speak_for(self, peer: Peer, owner: Peer, news: PingInfo, primary: Nid) -> Peer:
         """A peer says that it is another one: its news are that one's, if it may say so."""
-        vouching = peer.vouching
-        if vouching and not any(vouches(primary) for vouches in vouching):
+        if not self._claims.are_certified(peer, primary, owner):
             whose = "which its certificates are not for"
             self._tell(peer, "kept", f"peer {peer.primary_nid} says that it is {primary}, {whose}")
-        elif self._peers.agrees(owner, peer):
+        elif self._claims.agrees(owner, peer):
             return self._hand_over(peer, owner, news)
         else:
             self._doubt(peer, primary, owner)
         return peer
+
+    def _may_be(self, peer: Peer, owner: Peer, primary: Nid) -> bool:
+        """Whether a peer may be one that has its primary NID, or only a name by another NID that it lists."""
+        return owner.owns(primary) or self._claims.are_certified(peer, primary, owner)
 
     def _hear(self, peer: Peer, news: PingInfo) -> None:
         """Tell of news before they are merged: to gateways, and by a line where the list is too long."""
@@ -151,6 +157,9 @@ class Merging:
         if len(self._listed) >= _MAX_LISTED:
             del self._listed[next(iter(self._listed))]
         self._listed[nid] = peer
+        pni = other.members.get(nid)
+        if pni is not None:
+            self._claims.ask_there(pni)
         self._ask(other, False)
 
     def _offer(self, nids: Iterable[Nid]) -> None:
@@ -163,6 +172,8 @@ class Merging:
     def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
         """The node behind this NID is known by another one already: what it told is about that peer."""
         owner.mark(0 if owner.configured else _MULTI_RAIL, _NO_DISCOVERY)
+        for pni in owner.members.values() if not owner.heard else ():
+            pni.listed = True  # nobody but this peer says so
         owner.heard_at, owner.heard_from = peer.heard_at, peer.heard_from
         owner.info_size = max(owner.info_size, peer.info_size)
         known = owner.news
@@ -180,9 +191,9 @@ class Merging:
         """
         whole = dict.fromkeys((primary, *listed))
         end = at + _AT_ONCE
-        kept = self._peers.adopt(peer, primary, islice(whole, at, end), whole)
+        kept = self._claims.grant(peer, primary, islice(whole, at, end), whole, asked)
         if asked is not None and asked in whole and end < len(whole):
-            kept |= self._peers.adopt(peer, primary, [asked], whole)
+            kept |= self._claims.grant(peer, primary, [asked], whole, asked)
         if end < len(whole):
             peer.news, peer.merging = info, (info, end)
             peer.mark(_DATA_PRESENT)

@@ -84,8 +84,11 @@ class Gateways:
         state.must_run()
         route = Route(net, gateway, hops, priority)
         self.table.check(route, state.nets, state.nis)
-        if state.peers.learn(gateway) is None:
+        pni = state.peers.learn(gateway)
+        if pni is None:
             raise LNetError(errno.ENOMEM, f"too many unknown peers: cannot remember gateway {gateway}")
+        if pni.listed:
+            state.peers.split(pni)
         route.alive = self._alive.setdefault(gateway, not self.settings.check_routers_before_use)
         self.table.insert(route)
         self.routes_changed()

@@ -1,0 +1,196 @@
+"""Whose a NID is (docs/security.md): what the list of a peer may take, and what only its node can tell."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from ulnet.core.ni import LocalNet
+from ulnet.core.peer import Peer, PeerFlag, PeerNi
+from ulnet.core.peer_table import PeerTable
+from ulnet.nid import Net, Nid
+
+__all__ = ["Claims"]
+
+_LOCK = int(PeerFlag.LOCK_PRIMARY)
+
+_Vouching: TypeAlias = Sequence[Callable[[Nid], bool]]
+
+
+class _Question:
+    """A ping that is to go to one NID of a peer, and the NIDs that leave the peer if that answers."""
+
+    __slots__ = ("heard_at", "sent", "strays", "target")
+
+    def __init__(self, target: PeerNi) -> None:
+        self.target: Nid = target.nid
+        self.heard_at: float = target.heard_at  # when it was posed
+        self.strays: dict[Nid, None] = {}
+        self.sent: bool = False
+
+
+class Claims:
+    """Judges what peers say that they have.
+
+    A NID that only a list gave to a peer (`PeerNi.listed`) proves nothing of that peer. It is the peer's
+    until the node behind it, speaking by that very NID, lists none of those that are known to be the peer's.
+    Then the peer is asked by one of these. If it answers, the NID is another node's, and a peer of its own
+    from then on; if not, the peer has moved there.
+    """
+
+    __slots__ = ("_is_gateway", "_nets", "_peers", "_questions", "_spoke")
+
+    def __init__(
+        self, peers: PeerTable, nets: Mapping[Net, LocalNet], is_gateway: Callable[[Peer], bool]
+    ) -> None:
+        self._peers = peers
+        self._nets = nets
+        self._is_gateway: Callable[[Peer], bool] = is_gateway
+        self._questions: dict[Peer, _Question] = {}
+        self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
+
+    # What a list may take --------------------------------------------------------------------------
+
+    def grant(
+        self,
+        peer: Peer,
+        primary: Nid,
+        nids: Iterable[Nid],
+        listed: Collection[Nid],
+        asked: Nid | None = None,
+    ) -> dict[Nid, int]:
+        """Give peer some NIDs of those that it lists itself; which ones a rule forbids, with its errno.
+
+        One that is known to be another's moves when that says so itself (EAGAIN), as the peer of `asked` did
+        just now. Where there are certificates they must be for it (EACCES).
+        """
+        vouching = peer.vouching
+        refused = {
+            nid: why
+            for nid in nids
+            if (why := self._doubts(peer, nid, vouching, asked) or self._peers.adopt(peer, nid, listed))
+        }
+        if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
+            peer.primary_nid = primary
+        return refused
+
+    def _doubts(self, peer: Peer, nid: Nid, vouching: _Vouching, asked: Nid | None) -> int:
+        """The errno of what is to be shown before a peer gets a NID on its word alone; 0: nothing."""
+        other = self._peers.find(nid)
+        if other is peer:
+            return 0
+        if not self._certified(peer, nid, other, vouching):
+            return errno.EACCES
+        if other is None or (asked is not None and other.owns(asked)) or self.agrees(other, peer):
+            return 0
+        return errno.EAGAIN
+
+    def agrees(self, other: Peer, peer: Peer) -> bool:
+        """Whether another peer, as far as it has spoken for itself, says that it is the node of peer.
+
+        A gateway has to speak first: routes lead over it already.
+        """
+        if not (other.heard or other in self._spoke or self._is_gateway(other)):
+            return True
+        members = peer.members
+        return any(nid in members and not members[nid].listed for nid in other.says)
+
+    def are_certified(self, peer: Peer, primary: Nid, owner: Peer) -> bool:
+        """Whether certificates let a peer with that primary NID, as it says, be the node of another peer."""
+        vouching = peer.vouching
+        return all(self._certified(peer, nid, owner, vouching) for nid in (primary, *owner.members))
+
+    def _certified(self, peer: Peer, nid: Nid, other: Peer | None, vouching: _Vouching) -> bool:
+        """Whether certificates, where there must be some, say that a NID is of the node of peer.
+
+        They may be those of the other peer that has it, if they are for all NIDs of this one.
+        """
+        pni = other.members.get(nid) if other is not None else None
+        net = self._nets.get(nid.net)
+        needed = bool(vouching) or (pni is not None and pni.vouches is not None)
+        if self._peers.ours(nid) or not (needed or (net is not None and net.needs_certificates)):
+            return True
+        if _cover(vouching, nid):
+            return True
+        theirs = other.vouching if other is not None else ()
+        return bool(theirs) and all(_cover(theirs, member) for member in peer.members)
+
+    # What a node says by a NID ---------------------------------------------------------------------
+
+    def is_of(self, pni: PeerNi, told: Collection[Nid]) -> bool:
+        """Whether what the node behind a NID tells, by that NID, is what the peer of the NID tells."""
+        peer = pni.peer
+        if not pni.listed or pni.nid not in told:
+            return True
+        if peer.configured or any(not one.listed for one in _of(peer, told)):
+            pni.listed = False
+            return True
+        own = next((one for one in peer.members.values() if not one.listed), None)
+        if own is None:
+            pni.listed = False
+            return True
+        question = self._questions.get(peer)
+        if question is None or not question.strays:
+            question = self._questions[peer] = _Question(own)
+        question.strays[pni.nid] = None
+        return False
+
+    def ask_there(self, pni: PeerNi) -> None:
+        """The next ping of the peer goes to this NID, if only a list says that it has it."""
+        if pni.listed:
+            self._questions.setdefault(pni.peer, _Question(pni))
+
+    def asks(self, peer: Peer) -> Nid | None:
+        """The NID that a ping must go to, if any; it is sent now."""
+        question = self._questions.get(peer)
+        if question is None or not peer.owns(question.target):
+            return None
+        question.sent = True
+        return question.target
+
+    def answered(self, peer: Peer, nid: Nid) -> list[Peer]:
+        """A peer answered by that NID: the peers that NIDs of other nodes become."""
+        question = self._questions.get(peer)
+        if question is None or question.target != nid:
+            return []
+        del self._questions[peer]
+        others = [self._peers.split(pni) for pni in _of(peer, question.strays) if pni.listed]
+        self._spoke.update(others)
+        return others
+
+    def silent(self, peer: Peer) -> bool:
+        """A ping was not answered: whether it went to one NID alone, so that another one may answer."""
+        question = self._questions.get(peer)
+        if question is None or not question.sent:
+            return False
+        target = peer.members.get(question.target)
+        if target is not None and target.heard_at > question.heard_at:
+            self.answered(peer, question.target)  # it is there, though it does not answer
+        else:
+            del self._questions[peer]
+            for pni in _of(peer, question.strays)[:1]:
+                pni.listed = False
+        return True
+
+    def net_changed(self, net: LocalNet) -> None:
+        """A net is there, or needs certificates, since now: its NIDs are in no peer without."""
+        for peer in self._peers if net.needs_certificates else ():
+            theirs = peer.nets.get(net.net)
+            if theirs is not None and len(peer.members) > 1 and not self._peers.ours(peer.primary_nid):
+                vouching = peer.vouching
+                for pni in [pni for pni in theirs.nis if not _cover(vouching, pni.nid)]:
+                    self._peers.split(pni)
+
+    def left(self, peer: Peer) -> None:
+        """A peer is no longer in the table: nothing is kept of it."""
+        self._questions.pop(peer, None)
+        self._spoke.discard(peer)
+
+
+def _of(peer: Peer, nids: Iterable[Nid]) -> list[PeerNi]:
+    return [peer.members[nid] for nid in nids if nid in peer.members]
+
+
+def _cover(vouching: _Vouching, nid: Nid) -> bool:
+    return any(vouches(nid) for vouches in vouching)

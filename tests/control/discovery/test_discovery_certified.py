@@ -1,0 +1,148 @@
+"""Plain nodes that list NIDs of nets with certificates (docs/security.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from control.discovery.test_discovery_elsewhere import sent_to, settle
+from control.discovery.test_discovery_hostile import answer, attach, info, peer, push, put
+from support.fabric import Fabric
+from ulnet.control.instance import LNet
+from ulnet.core.md import MdOption
+from ulnet.core.tunables import LndTunables
+from ulnet.nid import Nid
+
+A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
+VICTIM, VICTIM1, FOE = (Nid.parse(nid) for nid in ("10.0.0.7@tcp", "10.1.0.7@tcp1", "10.1.0.66@tcp1"))
+OFFER, REQUIRE = LndTunables(security=1), LndTunables(security=2)
+
+pytestmark = pytest.mark.pure  # certificates are put in place of what calls bring
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    return Fabric()
+
+
+def certify(a: LNet, certificates: dict[Nid, set[Nid]]) -> None:
+    """Who calls by these NIDs has a certificate for those."""
+    plain = a.receiver
+    a.receiver = lambda ni, nid, vouches=None: plain(  # type: ignore[method-assign]
+        ni, nid, certificates[nid].__contains__ if nid in certificates else None
+    )
+
+
+def both(fabric: Fabric, security: LndTunables) -> LNet:
+    """A node of a secured net and of a plain one."""
+    a = fabric.node(discovery=True)
+    a.add_ni(A1.net, A1)
+    a.add_ni(A.net, A, lnd_tunables=security)
+    attach(a)
+    return a
+
+
+def listing(fabric: Fabric, a: LNet, *nids: Nid) -> LNet:
+    """A plain node that lists these NIDs."""
+    foe = fabric.node(str(FOE))
+    attach(foe)
+    answer(foe, info(0xFFFFFFF0, *nids))
+    put(a, FOE)
+    push(foe, A1, info(0xFFFFFFF1, *nids))
+    fabric.run()
+    return foe
+
+
+def opened_to_the_victim(fabric: Fabric, a: LNet, foe: LNet) -> bytes:
+    """What the foe writes into memory that is open to the victim alone."""
+    opened = bytearray(8)
+    me = a.memory.me_attach(9, match_bits=1, nid=VICTIM)
+    a.memory.md_attach(me, opened, None, options=MdOption.OP_PUT)
+    foe.put(foe.memory.md_bind(b"EVIL", None, threshold=2), A1, 9, 1)
+    settle(fabric)
+    return bytes(opened)
+
+
+@pytest.mark.parametrize("nids", [(FOE, VICTIM), (VICTIM, FOE)], ids=["as its second", "as its first"])
+@pytest.mark.parametrize("when", ["before", "net later", "security later"])
+@pytest.mark.parametrize("known", ["", "named"])
+def test_a_plain_node_gets_nothing_that_is_for_a_secured_net(
+    fabric: Fabric, nids: tuple[Nid, ...], when: str, known: str
+) -> None:
+    """All messages for a node that had not been heard yet went to it, and half of them after that."""
+    if when == "before":
+        a = both(fabric, REQUIRE)
+    else:
+        a = fabric.node(str(A1), discovery=True)
+        attach(a)
+        if when == "security later":
+            a.add_ni(A.net, A, lnd_tunables=LndTunables())
+    certify(a, {VICTIM: {VICTIM}})
+    if known and when == "before":
+        a.peers.name([VICTIM])
+    foe = listing(fabric, a, *nids)
+    if when == "net later":
+        a.add_ni(A.net, A, lnd_tunables=REQUIRE)
+    elif when == "security later":
+        tunables = a.nis[A].lnd_tunables
+        assert tunables is not None
+        tunables.security = 2
+        a.retune(a.nis[A])
+    before = foe.stats.recv_count
+    put(a, VICTIM)
+    fabric.run()
+    assert opened_to_the_victim(fabric, a, foe) == bytes(8)
+    victim = fabric.node(str(VICTIM), discovery=True)
+    got = attach(victim)
+    put(victim, A)
+    settle(fabric)
+    assert sent_to(fabric, a, VICTIM, got) == 8
+    assert list(peer(a, VICTIM).nids()) == [VICTIM]
+    push(foe, A1, info(0xFFFFFFF2, *nids))
+    settle(fabric, 12)
+    assert sent_to(fabric, a, VICTIM, got) == 8
+    assert not peer(a, FOE).vouching
+    assert foe.stats.recv_count - before <= 4, "its own pings and pushes alone"
+
+
+def test_who_shows_a_certificate_is_in_no_plain_peer_any_more(fabric: Fabric) -> None:
+    """Its certificate became one of the peer that had listed it."""
+    a = both(fabric, OFFER)
+    certify(a, {VICTIM: {VICTIM}})
+    foe = listing(fabric, a, FOE, VICTIM)
+    assert list(peer(a, VICTIM).nids()) == [FOE, VICTIM]
+    victim = fabric.node(str(VICTIM))
+    got = attach(victim)
+    put(victim, A)
+    fabric.run()
+    assert list(peer(a, VICTIM).nids()) == [VICTIM]
+    assert not peer(a, FOE).vouching
+    assert opened_to_the_victim(fabric, a, foe) == bytes(8)
+    assert sent_to(fabric, a, VICTIM, got) == 8
+    fabric.assert_conserved()
+
+
+@pytest.mark.parametrize("order", [(VICTIM, VICTIM1), (VICTIM1, VICTIM)], ids=["secured", "plain"])
+@pytest.mark.parametrize("nids", [(VICTIM, VICTIM1), (VICTIM1, VICTIM)], ids=["secured first", "plain first"])
+@pytest.mark.parametrize("name", [lambda a: None, lambda a: a.peers.name([VICTIM1])], ids=["", "named"])
+def test_a_node_of_both_nets_is_one_peer_where_its_certificate_is_for_both(
+    fabric: Fabric, nids: tuple[Nid, ...], order: tuple[Nid, ...], name: Callable[[LNet], None]
+) -> None:
+    a = both(fabric, REQUIRE)
+    name(a)
+    certify(a, {VICTIM: {VICTIM, VICTIM1}})
+    node = fabric.node(*map(str, nids), discovery=True)
+    attach(node)
+    for nid in order * 2:
+        put(a, nid)
+        settle(fabric, 12)
+    assert sorted(peer(a, VICTIM).nids()) == [VICTIM, VICTIM1]
+    fabric.assert_conserved()
+
+
+def test_the_node_itself_is_one_peer(fabric: Fabric) -> None:
+    a = both(fabric, REQUIRE)
+    put(a, A1)
+    settle(fabric)
+    assert sorted(peer(a, A).nids()) == [A, A1]
