@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capture.packets import ACK, FIN, RST, SYN, VECTORS, Talk
-from ulnet.capture import Decoder, Event
-from ulnet.capture.packet import ip_payload
+from ulnet.capture import Decoder, Event, conversation
+from ulnet.capture.describe import Requests
+from ulnet.capture.packet import Endpoint, ip_payload
 from ulnet.capture.pcap import read_packets
+from ulnet.capture.sync import Found, find_frame
 from ulnet.nid import Nid
 from ulnet.wire import Header, MsgType, pack_header
 from ulnet.wire.acceptor import ConnRequest, refusal
@@ -361,3 +363,43 @@ def test_ping_info_that_ends_behind_its_magic_is_a_message_of_four_bytes() -> No
     short = put(4, portal=0, match_bits=PING_MATCH_BITS)[:-4] + magic
     found = events(opened().send(0, short + put(9) + put(8)))
     assert [event.saying.facts["payload"] for event in found[3:]] == [4, 9, 8]
+
+
+@pytest.mark.pure
+def test_a_packet_of_frames_between_nonsense_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that was left of the packet was searched, and copied, after each frame: 4 MB took minutes."""
+    searched = 0
+
+    def counted(data: bytes, starts_segment: bool) -> Found | None:
+        nonlocal searched
+        searched += len(data)
+        return find_frame(data, starts_segment)
+
+    monkeypatch.setattr(conversation, "find_frame", counted)
+    data = (put(0) + b"\xee" * 28) * 2000
+
+    def told(pieces: list[bytes]) -> list[str]:
+        found: list[str] = []
+        side = conversation.Side(
+            Endpoint(bytes([10, 0, 0, 1]), 1000),
+            Endpoint(bytes([10, 0, 0, 2]), 988),
+            lambda src, dst, saying: found.append(saying.text),
+            Requests(),
+            fresh=False,
+            expected=True,
+        )
+        for piece in pieces:
+            side.reader.feed(0, piece)
+        side.end("the capture ends")
+        return found
+
+    whole = told([data])
+    assert searched < 64 * len(data)
+    assert sum("PUT" in text for text in whole) == 2000
+    assert told([data[at : at + 1001] for at in range(0, len(data), 1001)]) == whole
+
+
+@pytest.mark.parametrize("size", [4095, 4096, 4097, 10_000])
+def test_a_frame_is_found_behind_much_that_is_none(size: int) -> None:
+    talk = Talk().send(0, b"\xee" * size + put(5, cookie=1) + put(7, cookie=2))
+    assert [text for text in texts(talk) if "PUT" in text][1:]

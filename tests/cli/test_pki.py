@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +57,38 @@ def test_revoke_adds_to_the_list_of_the_authority(tmp_path: Path, capsys: pytest
             f"{listed}: {count} revoked: copy it to the directories of all nodes\n"
         )
     assert len(list(x509.load_pem_x509_crl(listed.read_bytes()))) == 2
+
+
+def test_revocations_at_the_same_time_are_all_in_the_list(tmp_path: Path) -> None:
+    """Each of four said `1 revoked`, and the list had one."""
+    authority = tmp_path / "ca"
+    make_authority(authority)
+    nodes = [tmp_path / f"node{number}" for number in range(4)]
+    for number, node in enumerate(nodes):
+        make_node(authority, node, [f"10.0.0.{number}@tcp"])
+    code = "import sys; from ulnet.cli.pki import main; sys.exit(main(sys.argv[1:]))"
+    lock = os.open(authority, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    commands = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, "revoke", "--ca", str(authority), str(node)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for node in nodes
+    ]
+    try:
+        for command in commands:
+            assert command.stderr is not None
+            told = command.stderr.readline()
+            assert told == f"ulnet pki: waits for another command that writes to {authority}\n"
+    finally:
+        os.close(lock)
+        told_then = sorted(command.communicate()[0] for command in commands)
+    assert [command.returncode for command in commands] == [0] * 4
+    assert [text.partition(": ")[2].partition(" ")[0] for text in told_then] == ["1", "2", "3", "4"]
+    assert len(list(x509.load_pem_x509_crl((authority / "revoked.pem").read_bytes()))) == 4
 
 
 def test_the_authority_keeps_what_it_has_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

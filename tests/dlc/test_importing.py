@@ -300,6 +300,16 @@ async def test_policies_are_deleted_by_what_they_match_or_by_their_place(admin: 
 # import(export(x)) = x -----------------------------------------------------------------------------------
 
 
+def still(text: str) -> Any:
+    """Without what pings to gateways change meanwhile: nodes go on while they export."""
+    document = content(text)
+    for peer in document["peer"]:
+        peer["peer ni"] = [{"nid": one["nid"]} for one in peer["peer ni"]]
+    for one in document["route"]:
+        one.pop("state", None)
+    return document
+
+
 @pytest.mark.requirement("cfg-170")
 @settings(
     max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -315,7 +325,7 @@ async def test_what_export_writes_import_restores(configuration: dict[str, Any],
         text = await exported(admin, backup)
         await done(fresh, text)
         assert content(await exported(fresh, backup)) == content(text)
-        assert content(await exported(fresh, False)) == content(await exported(admin, False))
+        assert still(await exported(fresh, False)) == still(await exported(admin, False))
 
 
 WORDS = (

@@ -41,6 +41,7 @@ REQUESTS: list[model.Request] = [
     model.PeerAdd(primary="10.0.0.1@tcp", multi_rail=False),
     model.PeerDel(primary="10.0.0.1@tcp", force=True),
     model.PeerShow(nids=["10.0.0.[1-3]@tcp"]),
+    model.PeerShow(count=7, after="10.0.0.1@tcp", strangers=False),
     model.PeerList(),
     model.PeerRefresh(["10.0.0.1@tcp"], "10.0.0.1@tcp", multi_rail=False, lock_primary=True),
     model.PeerRemove(["10.0.0.1@tcp"]),

@@ -1,8 +1,8 @@
 """Feeds a script with the bytes it asks for.
 
-A script is a generator: it yields how many bytes it wants next (an int), `ANY` for whatever there is,
-or `Skip(n)`, and is sent the bytes. Bytes that the capture lacks arrive as the exception `Missing`,
-except those skipped anyway.
+A script is a generator: it yields how many bytes it wants next (an int), `ANY` for what there is of
+the next `PIECE` bytes, or `Skip(n)`, and is sent the bytes. Bytes that the capture lacks arrive as the
+exception `Missing`, except those skipped anyway.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ANY", "Missing", "Reader", "Script", "Skip"]
+__all__ = ["ANY", "PIECE", "Missing", "Reader", "Script", "Skip"]
 
 ANY: Final = 0
+PIECE: Final = 4096  # who asks for ANY, and pushes most of it back, does so again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,13 @@ class Missing(Exception):
 
 
 class Reader:
-    """The buffer between a stream and its script; it never holds more than one request."""
+    """The buffer between a stream and its script; between two packets it holds less than one request."""
 
-    __slots__ = ("_buffer", "_script", "_skip", "_want", "active")
+    __slots__ = ("_at", "_buffer", "_script", "_skip", "_want", "active")
 
     def __init__(self, script: Script) -> None:
         self._buffer = bytearray()
+        self._at = 0  # what is before it in the buffer was read
         self._script = script
         self._want = 0
         self._skip = 0
@@ -53,7 +55,8 @@ class Reader:
         """Bytes that came of what the script asked for, and bytes that it still lacks."""
         if self._skip:
             return 0, self._skip
-        return len(self._buffer), max(self._want - len(self._buffer), 0)
+        had = len(self._buffer) - self._at
+        return had, max(self._want - had, 0)
 
     def feed(self, missing: int, data: bytes) -> None:
         """Bytes arrived, after so many that are missing."""
@@ -62,30 +65,30 @@ class Reader:
         if self.active:
             self._buffer += data
             self._serve()
+            del self._buffer[: self._at]
+            self._at = 0
 
     def push_back(self, data: bytes) -> None:
-        """Called by the script: these bytes of the last answer are to come again."""
-        self._buffer[:0] = data
+        """Called by the script: the last bytes that it was sent, which are these, are to come again."""
+        self._at -= len(data)
+        if self._at < 0:  # the first of them came with an earlier packet
+            self._buffer[:0] = data[: -self._at]
+            self._at = 0
 
     def _serve(self) -> None:
         while self.active:
+            left = len(self._buffer) - self._at
             if self._skip:
-                taken = min(self._skip, len(self._buffer))
-                del self._buffer[:taken]
+                taken = min(self._skip, left)
+                self._at += taken
                 self._skip -= taken
                 if self._skip:
                     return
                 self._resume(b"")
-            elif self._want == ANY:
-                if not self._buffer:
-                    return
-                data = bytes(self._buffer)
-                self._buffer.clear()
-                self._resume(data)
-            elif len(self._buffer) >= self._want:
-                data = bytes(self._buffer[: self._want])
-                del self._buffer[: self._want]
-                self._resume(data)
+            elif left and left >= self._want:
+                start = self._at
+                self._at += self._want or min(left, PIECE)
+                self._resume(bytes(self._buffer[start : self._at]))
             else:
                 return
 
@@ -95,8 +98,8 @@ class Reader:
         if skipped and not self._skip:
             self._resume(b"")
         if missing > skipped and self.active:
-            had = len(self._buffer)
-            self._buffer.clear()
+            had = len(self._buffer) - self._at
+            self._clear()
             self._skip = 0
             self._resume(Missing(had, missing - skipped))
 
@@ -108,9 +111,13 @@ class Reader:
                 request = next(self._script) if answer is None else self._script.send(answer)
         except StopIteration:
             self.active = False
-            self._buffer.clear()
+            self._clear()
             return
         if isinstance(request, Skip):
             self._skip, self._want = request.size, ANY
         else:
             self._want = request
+
+    def _clear(self) -> None:
+        self._buffer.clear()
+        self._at = 0

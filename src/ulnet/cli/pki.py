@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +44,7 @@ Exit status: 0 done, 1 not done (of show: it has expired, or will within --warn 
 _ISSUED = "issued"  # directory of an authority: the certificates that it has made
 _SKEW = timedelta(hours=1)  # clocks of nodes differ
 _DAY = 86400.0
+_PATIENCE = 1.0  # seconds until it is told that somebody else is writing
 
 
 def main(argv: list[str]) -> int:
@@ -161,10 +166,15 @@ def _sentence(found: Certificate) -> str:
 
 def make_authority(directory: Path, name: str = "LNet", days: int = 3650) -> None:
     """An authority in a directory that has none. Raises OSError."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone_in(directory):
+        _make_authority(directory, name, days)
+
+
+def _make_authority(directory: Path, name: str, days: int) -> None:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (directory / "ca.key").exists():
         text = f"{directory} has an authority already, which its nodes know: name another one"
         raise FileExistsError(text)
@@ -208,33 +218,42 @@ def make_node(authority: Path, out: Path, nids: list[str], name: str | None = No
     issued = authority / _ISSUED
     for directory in (issued, out):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # First: who wants to revoke it must have it.
-    _write((issued / f"{certificate.serial_number:x}.pem", _public(certificate), 0o644))
-    _write(  # a node may read them at any moment, and a key fits one certificate
-        (out / "ca.pem", _public(issuer), 0o644),
-        (out / "node.key", _private(key), 0o600),
-        (out / "node.pem", _public(certificate), 0o644),
-    )
+    with _alone_in(authority):
+        # First: who wants to revoke it must have it.
+        _write((issued / f"{certificate.serial_number:x}.pem", _public(certificate), 0o644))
+        _write(  # a node may read them at any moment, and a key fits one certificate
+            (out / "ca.pem", _public(issuer), 0o644),
+            (out / "node.key", _private(key), 0o600),
+            (out / "node.pem", _public(certificate), 0o644),
+        )
 
 
 def revoke(authority: Path, certificates: list[Path]) -> int:
     """Add certificates to the authority's list of those that are good no more: how many it has then.
 
-    The list is good as long as the authority is. Raises OSError, ValueError.
+    The list is good as long as the authority is. Who else revokes at the same time does so before, or after.
+    Raises OSError, ValueError.
     """
+    issuer, issuing = _authority_in(authority)
+    with _alone_in(authority):
+        return _add_to_list(authority / REVOKED, issuer, issuing, certificates)
+
+
+def _add_to_list(
+    place: Path, issuer: x509.Certificate, issuing: EllipticCurvePrivateKey, certificates: list[Path]
+) -> int:
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
 
-    issuer, issuing = _authority_in(authority)
-    place, now = authority / REVOKED, datetime.now(UTC)
+    now = datetime.now(UTC)
     revoked = {one.serial_number: one for one in _list_in(place)}
     for path in certificates:
         certificate = _certificate_in(path)
         try:
             certificate.verify_directly_issued_by(issuer)
         except (InvalidSignature, TypeError, ValueError):
-            raise ValueError(f"{path} is of another authority than {authority}: name that") from None
+            raise ValueError(f"{path} is of another authority than {place.parent}: name that") from None
         if certificate == issuer:
             text = f"{path} is the authority's own: make another one, and new certificates for all nodes"
             raise ValueError(text)
@@ -252,6 +271,30 @@ def revoke(authority: Path, certificates: list[Path]) -> int:
     signed = builder.sign(issuing, hashes.SHA256())
     _write((place, signed.public_bytes(serialization.Encoding.PEM), 0o644))
     return len(revoked)
+
+
+@contextmanager
+def _alone_in(authority: Path) -> Iterator[None]:
+    """Commands that write to an authority's directory at the same time do so one after the other.
+
+    Raises OSError.
+    """
+    descriptor = os.open(authority, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        tell_at = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > tell_at:
+                    tell_at = float("inf")
+                    text = f"ulnet pki: waits for another command that writes to {authority}"
+                    print(text, file=sys.stderr, flush=True)
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _authority_in(directory: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:

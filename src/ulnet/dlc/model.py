@@ -185,7 +185,8 @@ class PeerDel(_Request, tag="peer.del"):
 class PeerShow(_Request, tag="peer.show"):
     """Peers and their NIs; `nids` are any of theirs; `load` as with nets.
 
-    In the order of their NIDs, at most `count` (0: all) of those whose primary NID is behind `after`.
+    In the order of their NIDs, at most `count` (0: all) of those whose primary NID is behind `after`. Without
+    `strangers` those are left out that this node never heard itself, and that it has nothing to do with.
     """
 
     verb = "show"
@@ -195,6 +196,7 @@ class PeerShow(_Request, tag="peer.show"):
     load: bool = False
     count: Index = 0
     after: str | None = None
+    strangers: bool = True
 
 
 class PeerList(_Request, tag="peer.list"):

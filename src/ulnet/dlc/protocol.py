@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -32,6 +32,8 @@ __all__ = [
     "encode_reply",
     "encode_request",
     "payload_size",
+    "reply_header",
+    "reply_in_pieces",
 ]
 
 VERSION = 1
@@ -40,6 +42,7 @@ MAX_REPLY = 1 << 28  # a hundred thousand peers with all their counters
 
 _HEADER = struct.Struct("<4sI")
 _MAGIC = b"uLNc"
+_AT_ONCE = 256  # items of a list that are encoded in one piece
 HEADER_SIZE = _HEADER.size
 
 
@@ -178,9 +181,40 @@ def decode_request(payload: bytes) -> Request:
 def encode_reply(answer: Answer) -> bytes:
     """The frame of an answer. Raises ProtocolError if it is too long."""
     payload = _json.encode(_ReplyFrame(VERSION, answer.document, answer.errors, answer.notes))
-    if len(payload) > MAX_REPLY:
+    return reply_header(len(payload)) + payload
+
+
+def reply_header(size: int) -> bytes:
+    """What begins the frame of an answer of so many bytes. Raises ProtocolError if it is too long."""
+    if size > MAX_REPLY:
         raise ProtocolError(errno.EMSGSIZE, f"the answer exceeds {MAX_REPLY} bytes: ask for less at once")
-    return _frame(payload)
+    return _HEADER.pack(_MAGIC, size)
+
+
+def reply_in_pieces(answer: Answer) -> Iterator[bytes]:
+    """The frame of an answer without its header, in pieces: long lists of a document take several."""
+    document = answer.document
+    if not isinstance(document, msgspec.Struct) or not any(map(_is_long, msgspec.structs.astuple(document))):
+        yield encode_reply(answer)[HEADER_SIZE:]
+        return
+    piece = _json.encode(_ReplyFrame(VERSION, None, answer.errors, answer.notes))[:-1] + b',"result":{'
+    for name, value in zip(document.__struct_encode_fields__, msgspec.structs.astuple(document), strict=True):
+        if value is msgspec.UNSET:
+            continue
+        piece += _json.encode(name) + b":"
+        if not _is_long(value):
+            piece += _json.encode(value) + b","
+            continue
+        piece += b"["
+        for at in range(0, len(value), _AT_ONCE):
+            yield piece + _json.encode(value[at : at + _AT_ONCE])[1:-1]
+            piece = b","
+        piece = b"],"
+    yield piece[:-1] + b"}}"
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, list) and len(value) > _AT_ONCE
 
 
 def decode_reply(payload: bytes | bytearray) -> Reply:

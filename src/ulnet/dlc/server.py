@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -24,6 +25,8 @@ from ulnet.dlc.protocol import (
     ProtocolError,
     decode_request,
     encode_reply,
+    reply_header,
+    reply_in_pieces,
 )
 
 __all__ = ["ControlServer", "Handler"]
@@ -152,25 +155,25 @@ class ControlServer:
             session.hang_up()
             total -= unread
 
-    async def answer(self, payload: bytes, caller: Caller) -> bytes:
-        """The frame that answers one payload; an error whatever goes wrong."""
+    async def answer(self, payload: bytes, caller: Caller) -> list[bytes]:
+        """The frame that answers one payload, in pieces; an error whatever goes wrong."""
         try:
             request = decode_request(payload)
         except ProtocolError as bad:
-            return _refusal(bad)
+            return [_refusal(bad)]
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("request %s", msgspec.json.encode(request).decode())
         try:
-            return encode_reply(await self.handler(request, caller))
+            return await _frame(await self.handler(request, caller))
         except DlcError as refused:
             _log.debug("request refused: %s", refused)
-            return encode_reply(Answer(errors=[refused.item]))
+            return [encode_reply(Answer(errors=[refused.item]))]
         except ProtocolError as bad:
-            return _refusal(bad, request.verb, request.entity)
+            return [_refusal(bad, request.verb, request.entity)]
         except Exception:
             _log.exception("request %s failed", type(request).__name__, extra={"event": "control.failed"})
             text = "lnetd met a fault of its own in this request: its log tells more; please report it"
-            return _refusal(ProtocolError(errno.EIO, text), request.verb, request.entity)
+            return [_refusal(ProtocolError(errno.EIO, text), request.verb, request.entity)]
 
 
 class _Session(asyncio.Protocol):
@@ -181,6 +184,7 @@ class _Session(asyncio.Protocol):
         self._loop = loop
         self._frames = FrameBuffer(server.max_request)
         self._task: asyncio.Task[None] | None = None
+        self._unwritten = 0  # bytes of an answer that the transport is still to get
         self._last = False  # answer what is under way, then hang up
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
@@ -207,12 +211,12 @@ class _Session(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Whether nothing is done for it."""
-        return self._task is None
+        return self._task is None or self._unwritten > 0
 
     @property
     def unread(self) -> int:
         """Bytes of its answer that it has not read."""
-        return self._transport.get_write_buffer_size()
+        return self._unwritten + self._transport.get_write_buffer_size()
 
     def _refuse(self, why: ProtocolError) -> None:
         self._transport.write(_refusal(why))
@@ -265,7 +269,16 @@ class _Session(asyncio.Protocol):
             self._await_more()
 
     async def _serve(self, payload: bytes) -> None:
-        self._transport.write(await self._server.answer(payload, self._caller))
+        pieces = deque(await self._server.answer(payload, self._caller))
+        self._unwritten = sum(map(len, pieces))
+        if len(pieces) > 1:
+            self._server.check_unread()
+        while pieces:
+            piece = pieces.popleft()
+            self._unwritten -= len(piece)
+            self._transport.write(piece)
+            if pieces:
+                await asyncio.sleep(0)  # others have their turn
         self._task = None
         if self.unread:
             self._server.check_unread()
@@ -298,6 +311,20 @@ class _Session(asyncio.Protocol):
     def hang_up(self) -> None:
         """Drop the client."""
         self._transport.abort()
+
+
+async def _frame(answer: Answer) -> list[bytes]:
+    """The frame of an answer; others have their turn between its pieces. Raises ProtocolError."""
+    pieces: list[bytes] = []
+    size = 0
+    for piece in reply_in_pieces(answer):
+        if pieces:
+            await asyncio.sleep(0)
+        pieces.append(piece)
+        size += len(piece)
+        header = reply_header(size)
+    pieces[0] = header + pieces[0]
+    return pieces
 
 
 def _refusal(bad: ProtocolError, verb: str = "manage", entity: str = "request") -> bytes:

@@ -21,7 +21,9 @@ class Part(NamedTuple):
 
 PARTS: Final[dict[str, Part]] = {
     "net": Part(model.NetShow(verbosity=4, load=True), ("net", "show", "-v", "4"), "net"),
-    "peer": Part(model.PeerShow(verbosity=4, load=True), ("peer", "show", "-v", "4"), "peer"),
+    "peer": Part(
+        model.PeerShow(verbosity=4, load=True, strangers=False), ("peer", "show", "-v", "4"), "peer"
+    ),
     "route": Part(model_routing.RouteShow(verbosity=3), ("route", "show", "-v", "3"), "route"),
     "routing": Part(model_routing.RoutingShow(), ("routing", "show"), "routing"),
     "statistics": Part(model.StatsShow(), ("stats", "show"), "statistics"),

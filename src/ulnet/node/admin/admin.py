@@ -21,6 +21,7 @@ from ulnet.node.admin.audit import Audit
 from ulnet.node.admin.managed import ManagedNode
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.table import REQUESTS, Row
+from ulnet.node.admin.turns import Listing
 
 __all__ = ["Admin"]
 
@@ -79,6 +80,8 @@ class Admin:
             outcome = row.do(self._state, request)
             if isinstance(outcome, Awaitable):
                 outcome = await outcome
+            if isinstance(outcome, Listing):
+                outcome = await outcome.read(self._state.listing, encoded=caller is not OURSELVES)
         except (LNetError, HostError) as refused:
             if audit is not None:
                 audit.tell([refused.text], self.node.running)

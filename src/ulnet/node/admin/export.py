@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
+from collections.abc import Iterator, Mapping
+
+from msgspec import UNSET, Struct
 
 from ulnet.dlc.documents import ExportDocument
 from ulnet.dlc.model import Export, NetShow, RouteShow, UdspShow
@@ -13,17 +15,21 @@ from ulnet.node.admin.settings import settings_of
 from ulnet.node.admin.show_nets import backup_nets, show_nets
 from ulnet.node.admin.show_peers import export_peers
 from ulnet.node.admin.state import AdminState
+from ulnet.node.admin.turns import Listing
 from ulnet.node.admin.udsp import show_rules
 
 __all__ = ["export"]
 
 
-def export(state: AdminState, request: Export) -> ExportDocument:
+def export(state: AdminState, request: Export) -> Listing:
     """The whole configuration; a backup is what a restore needs."""
     core = state.core
     nets = backup_nets(core, state.host()) if request.backup else show_nets(core, NetShow(verbosity=2))
-    routes = backup_routes(core) if request.backup else show_routes(core, RouteShow(verbosity=1))
-    peers = export_peers(core, request.backup)
     rules = show_rules(core, UdspShow())
     access = show_access(core) if core.access else UNSET
-    return ExportDocument(access, nets, routes, peers, *backup_routing(core), settings_of(state), rules)
+    document = ExportDocument(access, nets, [], [], *backup_routing(core), settings_of(state), rules)
+    lists: Mapping[str, Iterator[Struct | None]] = {
+        "route": backup_routes(core) if request.backup else show_routes(core, RouteShow(verbosity=1)),
+        "peer": export_peers(core, request.backup),
+    }
+    return Listing(document, lists)

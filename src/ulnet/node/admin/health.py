@@ -19,6 +19,7 @@ from ulnet.dlc.tunables import TUNABLES
 from ulnet.nid import LO_NID, Net, NetType, Nid, NidError
 from ulnet.node.admin.names import read_cpts, read_nids
 from ulnet.node.admin.tunables import live_tunables
+from ulnet.node.admin.turns import others
 
 __all__ = ["debug_peer", "set_nis", "set_peers", "show_recovery"]
 
@@ -150,20 +151,24 @@ def _numbered(nids: Sequence[Nid]) -> dict[str, str]:
     return {f"nid-{place}": str(nid) for place, nid in enumerate(nids)}
 
 
-def debug_peer(core: LNet, request: PeerDebug) -> None:
-    """One line a NID into the node's log. Raises LNetError: EINVAL, ENOENT."""
+async def debug_peer(core: LNet, request: PeerDebug) -> None:
+    """One line a NID into the node's log. Raises LNetError: EINVAL, ENOENT.
+
+    Others have their turn between them: a peer may have thousands.
+    """
     (nid, *more) = read_nids([request.nid])
     if more:
         raise LNetError(errno.EINVAL, f"{request.nid}: give one NID")
     peer = _peer_ni(core, nid).peer
     report = core.report
     report(f"peer {peer.primary_nid}: {peer.state.value}, flags {peer.flags:#x}")
-    for pni in peer.nis():
+    for at, pni in enumerate(list(peer.nis())):
+        await others(at)
         report(
             f"peer NI {pni.nid}: {pni.state.value}, health {pni.health}, {pni.refs} references, "
             f"{pni.tx_credits} of {pni.max_tx_credits} credits, {len(pni.tx_queue)} messages wait"
         )
-    for ni, path_load in peer.path_loads.items():
+    for ni, path_load in list(peer.path_loads.items()):
         best = path_load.best if isinstance(path_load, Meter) else 0.0
         report(
             f"from {ni.nid} ({ni.state.value}): {path_load.outstanding} bytes under way, "

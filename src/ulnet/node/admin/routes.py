@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
+from collections.abc import Iterator
 
 from ulnet.control.instance import LNet
 from ulnet.control.view import View
@@ -13,16 +13,9 @@ from ulnet.dlc.documents_routing import RouteView
 from ulnet.dlc.model import RouteAdd, RouteDel, RouteShow
 from ulnet.nid import Net, NetType, Nid, NidError
 from ulnet.node.admin.names import read_nids
+from ulnet.node.admin.turns import others
 
 __all__ = ["add_routes", "backup_routes", "delete_routes", "routes_of", "show_routes"]
-
-_AT_ONCE = 16  # gateways that one turn of the loop looks at
-
-
-async def _others(at: int) -> None:
-    """Let others have their turn, now and then."""
-    if at % _AT_ONCE == _AT_ONCE - 1:
-        await asyncio.sleep(0)
 
 
 async def add_routes(core: LNet, request: RouteAdd) -> None:
@@ -39,12 +32,12 @@ async def add_routes(core: LNet, request: RouteAdd) -> None:
         _change_routes(core, net, nids, request)
         return
     for at, nid in enumerate(nids):
-        await _others(at)
+        await others(at)
         gateways.table.check(Route(net, nid, request.hop, request.priority), core.nets, core.nis)
     added = []
     try:
         for at, nid in enumerate(nids):
-            await _others(at)
+            await others(at)
             added.append(gateways.add(net, nid, request.hop, request.priority))
     except BaseException:  # given up, too
         gateways.remove(added)
@@ -67,28 +60,34 @@ async def delete_routes(core: LNet, request: RouteDel) -> None:
     net = _net(request.net)
     routes: dict[Nid, Route] = {}
     for at, nid in enumerate(read_nids([request.gateway])):
-        await _others(at)
+        await others(at)
         routes.update({route.gateway: route for route in core.gateways.table.find(net, nid)})
     core.gateways.remove(routes.values())
 
 
-def show_routes(core: View, request: RouteShow) -> list[RouteView]:
-    """The routes that all filters let through. Raises LNetError(EINVAL, ENXIO)."""
+def show_routes(core: View, request: RouteShow) -> Iterator[RouteView | None]:
+    """The routes that all filters let through; None for another one. Raises LNetError(EINVAL, ENXIO)."""
     net = None if request.net is None else _net(request.net)
-    nids = None if request.gateway is None else read_nids([request.gateway])
-    return [
-        _view(core, route, request.verbosity)
-        for route in core.gateways.table
-        if (net is None or route.net == net)
-        and (nids is None or route.gateway in nids)
-        and (request.hop is None or route.hops == request.hop)
-        and (request.priority is None or route.priority == request.priority)
-    ]
+    nids = None if request.gateway is None else set(read_nids([request.gateway]))
+    for route in _those_left(core):
+        shown = (
+            (net is None or route.net == net)
+            and (nids is None or route.gateway in nids)
+            and (request.hop is None or route.hops == request.hop)
+            and (request.priority is None or route.priority == request.priority)
+        )
+        yield _view(core, route, request.verbosity) if shown else None
 
 
-def backup_routes(core: View) -> list[RouteView]:
+def backup_routes(core: View) -> Iterator[RouteView]:
     """What a restore needs."""
-    return [_kept(route) for route in core.gateways.table]
+    return map(_kept, _those_left(core))
+
+
+def _those_left(core: View) -> Iterator[Route]:
+    """The routes that there are, without those that are removed until it is their turn."""
+    table = core.gateways.table
+    return (route for route in table if route in table.over(route.gateway))
 
 
 def routes_of(core: View, request: RouteAdd | RouteDel) -> list[RouteView]:

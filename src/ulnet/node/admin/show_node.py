@@ -27,11 +27,11 @@ def show_statistics(core: View) -> Statistics:
     return shown
 
 
-def reset_statistics(state: AdminState, request: StatsReset) -> None:
+async def reset_statistics(state: AdminState, request: StatsReset) -> None:
     """Zero them."""
     core = state.core
     core.reset_stats()
     core.discovery.merging.differences = 0
-    reset_nis([*core.nis.values(), *core.peers.nis()])
+    await reset_nis([*core.nis.values(), *core.peers.nis()])
     if request.all:
         state.meter.forget()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from itertools import islice
 
 from msgspec import UNSET
@@ -21,11 +23,12 @@ from ulnet.node.admin.show_nets import message_counts, policy_of
 
 __all__ = ["export_peers", "list_peers", "peer_of", "show_peers"]
 
+_ABOUT = int(PeerFlag.CONFIGURED | PeerFlag.LOCK_PRIMARY)
 _MOST_NIDS = 128  # of one list, as today
 
 
-def show_peers(core: View, request: PeerShow) -> list[PeerView]:
-    """All peers, or those that have the NIDs. Raises LNetError(EINVAL, ENOENT).
+def show_peers(core: View, request: PeerShow) -> Iterator[PeerView | None]:
+    """All peers, or those that have the NIDs; None for a part of one. Raises LNetError(EINVAL, ENOENT).
 
     Pages (`count` peers, whose primary NIDs come behind `after`) are in the order of NIDs, which stays as it
     is while peers come and go: none is left out or shown twice, and `after` may be gone.
@@ -35,36 +38,36 @@ def show_peers(core: View, request: PeerShow) -> list[PeerView]:
         chosen = list(dict.fromkeys(peer_of(core, nid) for nid in read_nids(request.nids)))
     if request.count or request.after is not None:
         last = b"" if request.after is None else one_nid(request.after)
-        chosen = [peer for peer in chosen if peer.primary_nid > last]
-        chosen.sort(key=lambda peer: peer.primary_nid)
-        chosen = chosen[: request.count or None]
-    return [_peer(core, peer, request.verbosity, request.load) for peer in chosen]
+        behind = [peer for peer in chosen if peer.primary_nid > last]
+        chosen = nsmallest(request.count or len(behind), behind, key=lambda peer: peer.primary_nid)
+    kept = chosen if request.strangers else (None if _is_stranger(core, peer) else peer for peer in chosen)
+    return _views(core, kept, request.verbosity, request.load)
 
 
-def list_peers(core: View, request: PeerList) -> list[NidItem]:
+def list_peers(core: View, request: PeerList) -> Iterator[NidItem]:
     """Their primary NIDs."""
-    return [NidItem(str(peer.primary_nid)) for peer in _peers(core)]
+    return (NidItem(str(peer.primary_nid)) for peer in _peers(core) if not peer.gone)
 
 
-def export_peers(core: View, backup: bool) -> list[PeerView]:
-    """What an export tells of peers: bonding finds its own again by itself.
+def export_peers(core: View, backup: bool) -> Iterator[PeerView | None]:
+    """What an export tells of peers: bonding finds its own again by itself. None for a part of one.
 
     A backup has the configured ones alone. A peer that was learned may not be known whole, and configuration
     holds against discovery.
     """
     peers = [peer for peer in _peers(core) if peer.primary_nid.net.type != NetType.BOND]
-    if not backup:
-        return [_peer(core, peer, 3, False) for peer in peers]
-    views = []
+    return _backup(peers) if backup else _views(core, peers, 3, False)
+
+
+def _backup(peers: list[Peer]) -> Iterator[PeerView]:
     for peer in peers:
-        if not peer.configured:
+        if not peer.configured or peer.gone:
             continue
         view = PeerView(str(peer.primary_nid), peer.multi_rail)
         if peer.flags & PeerFlag.LOCK_PRIMARY:  # nothing else tells of the lock
             view.peer_state = int(PeerFlag.LOCK_PRIMARY)
         view.peer_ni = [PeerNiView(str(pni.nid)) for pni in peer.nis()]
-        views.append(view)
-    return views
+        yield view
 
 
 def _peers(core: View) -> list[Peer]:
@@ -81,14 +84,42 @@ def peer_of(core: View, nid: Nid) -> Peer:
     return peer
 
 
-def _peer(core: View, peer: Peer, verbosity: int, load: bool) -> PeerView:
-    view = PeerView(str(peer.primary_nid), peer.multi_rail)
-    if verbosity >= 3:
-        view.peer_state = peer.flags
-    if peer.differences:
-        view.differences = list(peer.differences)
-    view.peer_ni = [_peer_ni(core, pni, verbosity, load) for pni in peer.nis()]
-    return view
+def _is_stranger(core: View, peer: Peer) -> bool:
+    """Whether it is known by messages alone that name it as their source, which others may have invented.
+
+    Nothing comes from such a peer itself, nothing was sent there, and nothing in this node is about it.
+    """
+    if peer.flags & _ABOUT or peer.heard or not peer.idle or core.gateways.is_gateway(peer):
+        return False
+    return not any(
+        any(pni.stats.sent) or any(pni.health_stats.by_status) or pni.health_stats.connects
+        for pni in peer.members.values()
+    )
+
+
+def _views(core: View, peers: Iterable[Peer | None], verbosity: int, load: bool) -> Iterator[PeerView | None]:
+    """A step for each peer NI: a peer may have thousands. Who came or left meanwhile is left out.
+
+    A NID that went from one peer to another is shown once.
+    """
+    shown: set[Nid] = set()
+    for peer in peers:
+        if peer is None or peer.gone:
+            yield None
+            continue
+        view = PeerView(str(peer.primary_nid), peer.multi_rail)
+        if verbosity >= 3:
+            view.peer_state = peer.flags
+        if peer.differences:
+            view.differences = list(peer.differences)
+        nis = [pni for pni in peer.nis() if pni.nid not in shown]
+        shown.update(pni.nid for pni in nis)
+        view.peer_ni = []
+        for pni in nis:
+            if core.peers.find_ni(pni.nid) is pni:
+                view.peer_ni.append(_peer_ni(core, pni, verbosity, load))
+                yield None
+        yield view
 
 
 def _peer_ni(core: View, pni: PeerNi, verbosity: int, load: bool) -> PeerNiView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ class AdminState:
     """`host` lists the host's links; `startup` is what `lnet configure --all` does, in order.
 
     `parameters` are those of the modules; `additions` are parts above the node; `drain` is how many seconds
-    what goes has to end its work; `large` prefers IPv6 NIDs.
+    what goes has to end its work; `large` prefers IPv6 NIDs. `listing` is held by who makes a long list.
     """
 
     node: ManagedNode
@@ -35,6 +36,7 @@ class AdminState:
     additions: Sequence[Addition] = ()
     large: bool = False
     meter: UseMeter = field(default_factory=lambda: UseMeter(time.monotonic))
+    listing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def core(self) -> LNet:

@@ -7,11 +7,11 @@ counters: messages since the last time are taken to have come evenly. So nothing
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ulnet.control.view import View
 from ulnet.core.ni import NI
-from ulnet.core.peer import Peer, PeerNi
+from ulnet.core.peer import PeerNi
 from ulnet.core.stats import Latency, MsgStats
 from ulnet.dlc.documents import MsgCounts
 from ulnet.dlc.documents_counters import read_counters
@@ -21,6 +21,7 @@ from ulnet.nid import LO_NID, Nid
 from ulnet.node.admin.names import one_nid
 from ulnet.node.admin.show_nets import local_net
 from ulnet.node.admin.show_peers import peer_of
+from ulnet.node.admin.turns import others
 
 __all__ = ["HALF_LIFE", "UseMeter", "reset_nis", "sums"]
 
@@ -28,25 +29,20 @@ HALF_LIFE = 60.0  # seconds
 _DECAY = math.log(2) / HALF_LIFE
 
 
-def sums(core: View, request: SumsShow) -> list[SumView]:
+def sums(core: View, request: SumsShow) -> Iterator[SumView]:
     """Each net's or each peer's, or one's. Raises LNetError: ENOENT, ESRCH, EINVAL."""
-    views = []
     if request.of == "nets":
-        chosen = list(core.nets) if request.name is None else [local_net(core, request.name)]
-        for net in chosen:
-            view = _sum(core.nets[net].nis)
+        for net in list(core.nets) if request.name is None else [local_net(core, request.name)]:
+            view = _sum(core.nets[net].nis if net in core.nets else ())
             view.net = str(net)
-            views.append(view)
-        return views
-    for peer in _peers(core) if request.name is None else [peer_of(core, one_nid(request.name))]:
+            yield view
+        return
+    for peer in list(core.peers) if request.name is None else [peer_of(core, one_nid(request.name))]:
+        if peer.gone or (peer.primary_nid == LO_NID and request.name is None):
+            continue
         view = _sum(list(peer.nis()))
         view.primary_nid = str(peer.primary_nid)
-        views.append(view)
-    return views
-
-
-def _peers(core: View) -> list[Peer]:
-    return [peer for peer in core.peers if peer.primary_nid != LO_NID]
+        yield view
 
 
 def _sum(nis: Sequence[NI | PeerNi]) -> SumView:
@@ -100,19 +96,23 @@ class UseMeter:
         self._began = clock()
         self._known: dict[str, dict[Nid, _Use]] = {"nets": {}, "peers": {}}
 
-    def read(self, core: View, request: UseShow) -> list[UseView]:
-        """The hottest first."""
-        now = self._clock()
-        there = core.nis.values() if request.of == "nets" else core.peers.nis()
+    def read(self, core: View, request: UseShow) -> Iterator[UseView | None]:
+        """The hottest first; before them None for each NI that was looked at."""
+        there: list[NI | PeerNi] = [*(core.nis.values() if request.of == "nets" else core.peers.nis())]
         known = self._known[request.of]
-        fresh = {one.nid: self._use(known, one) for one in there if one.nid != LO_NID}
-        self._known[request.of] = fresh  # what is gone is forgotten
+        fresh: dict[Nid, _Use] = {}
         views = []
-        for nid, use in fresh.items():
-            rate = use.read(now)
-            views.append(UseView(str(nid), round(use.heat, 3), round(rate, 3), _observed(core, use.of)))
+        for one in there:
+            if one.nid == LO_NID:
+                continue
+            use = fresh[one.nid] = self._use(known, one)
+            rate = use.read(self._clock())
+            views.append(UseView(str(one.nid), round(use.heat, 3), round(rate, 3), _observed(core, one)))
+            yield None
+        if self._known[request.of] is known:  # else somebody else has looked, or zeroed all, meanwhile
+            self._known[request.of] = fresh  # what is gone is forgotten
         views.sort(key=lambda view: -view.heat)
-        return views[: request.top or None]
+        yield from views[: request.top or None]
 
     def forget(self) -> None:
         """Begin anew: the counters were zeroed."""
@@ -131,9 +131,13 @@ def _observed(core: View, one: NI | PeerNi) -> int:
     return round(sum(peer.path_loads[one].rate for peer in core.peers if one in peer.path_loads))
 
 
-def reset_nis(ones: Iterable[NI | PeerNi]) -> None:
-    """Zero counters and latencies of NIs and peer NIs; their state (credits, health) stays."""
-    for one in ones:
+async def reset_nis(ones: Sequence[NI | PeerNi]) -> None:
+    """Zero counters and latencies of NIs and peer NIs; their state (credits, health) stays.
+
+    Others have their turn meanwhile.
+    """
+    for at, one in enumerate(ones):
+        await others(at)
         one.stats.reset()
         one.choices.clear()
         one.latency_egress, one.latency_get, one.latency_ack = Latency(), Latency(), Latency()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -45,13 +45,16 @@ from ulnet.node.admin.show_peers import list_peers, show_peers
 from ulnet.node.admin.state import AdminState
 from ulnet.node.admin.sums import sums
 from ulnet.node.admin.trace import read_trace
+from ulnet.node.admin.turns import Listing
 from ulnet.node.admin.udsp import add_rule, delete_rules, show_rules
 
 __all__ = ["REQUESTS", "Outcome", "Row"]
 
 R = TypeVar("R", bound=BaseRequest)
 V = TypeVar("V")
-Outcome = Answer | Struct | Mapping[str, Any] | None  # None: done, and nothing to tell; or a document
+Outcome = (
+    Answer | Struct | Listing | Mapping[str, Any] | None
+)  # None: done, and nothing to tell; or a document
 
 
 class Row(NamedTuple):
@@ -91,6 +94,14 @@ def _shows(
     return _reads(kind, lambda state, request: document(do(state.core, request)))
 
 
+def _lists(
+    kind: type[R], do: Callable[[View, R], Iterator[Struct | None]], document: Callable[[list[Any]], Struct]
+) -> tuple[type[BaseRequest], Row]:
+    """Shows what may be very many."""
+    (field,) = document([]).__struct_fields__
+    return _reads(kind, lambda state, request: Listing(document([]), {field: do(state.core, request)}))
+
+
 def _does(kind: type[R], do: Callable[[LNet, R], Outcome]) -> tuple[type[BaseRequest], Row]:
     return _row(kind, lambda state, request: do(state.core, request))
 
@@ -116,8 +127,8 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _changes(model.PeerRemove, remove_nids),
         _changes(model.PeerSet, set_peers),
         _asks(model.PeerDebug, lambda state, one: debug_peer(state.core, one)),
-        _shows(model.PeerShow, show_peers, documents.PeerDocument),
-        _shows(model.PeerList, list_peers, documents.PeerListDocument),
+        _lists(model.PeerShow, show_peers, documents.PeerDocument),
+        _lists(model.PeerList, list_peers, documents.PeerListDocument),
         _reads(model.RecoveryShow, lambda state, one: show_recovery(state.core, one)),
         _shows(model.Explain, explain, ExplainDocument),
         _asks(
@@ -137,7 +148,7 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _shows(model.AccessShow, show_access, AccessDocument),
         _row(model.RouteAdd, lambda state, one: add_routes(state.core, one), True),
         _row(model.RouteDel, lambda state, one: delete_routes(state.core, one), True),
-        _shows(model.RouteShow, show_routes, RouteDocument),
+        _lists(model.RouteShow, show_routes, RouteDocument),
         _changes(model.RouterSet, set_router),
         _changes(model.RoutingSet, set_routing),
         _changes(model.BuffersSet, set_buffers),
@@ -152,8 +163,11 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _shows(model.FaultShow, show_faults, FaultDocument),
         _shows(model.StatsShow, lambda core, _: show_statistics(core), documents.StatsDocument),
         _row(model.StatsReset, reset_statistics),
-        _shows(model.SumsShow, sums, SumsDocument),
-        _reads(model.UseShow, lambda state, one: UseDocument(state.meter.read(state.core, one))),
+        _lists(model.SumsShow, sums, SumsDocument),
+        _reads(
+            model.UseShow,
+            lambda state, one: Listing(UseDocument([]), {"use": state.meter.read(state.core, one)}),
+        ),
         _reads(model.OptionsShow, show_options),
         _reads(model.Export, export),
     ]
