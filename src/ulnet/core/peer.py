@@ -6,7 +6,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntFlag
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.generation import Generation
@@ -226,7 +226,7 @@ class Exchange:
 
     __slots__ = ("done", "kind", "md", "peer", "sequence")
 
-    def __init__(self, peer: Peer, kind: Literal["ping", "push"], sequence: int = 0) -> None:
+    def __init__(self, peer: Peer, kind: str, sequence: int = 0) -> None:
         self.peer: Peer = peer
         self.kind = kind
         self.sequence: int = sequence  # of the info that a push carries

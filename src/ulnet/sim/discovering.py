@@ -56,7 +56,7 @@ def _in_order(peer: Peer, queued: bool) -> str:
         return "its push and its flags do not agree"
     if not flags & _DISCOVERING and (peer.parked or peer.waiters):
         return f"{len(peer.parked)} messages and {len(peer.waiters)} callers wait for nothing"
-    if flags & _DISCOVERING and not queued and not peer.exchanges:
+    if flags & _DISCOVERING and not queued and not {PING, PUSH} & peer.exchanges.keys():
         return "it is being discovered, and nobody works on it"
     return ""
 

@@ -19,7 +19,10 @@ _Vouching: TypeAlias = Sequence[Callable[[Nid], bool]]
 
 
 class _Question:
-    """A ping that is to go to one NID of a peer, and the NIDs that leave the peer if that answers."""
+    """A ping that is to go to one NID of a peer, and the NIDs that leave the peer if that answers.
+
+    The target is the peer's beyond doubt, so that messages to the peer may wait for it.
+    """
 
     __slots__ = ("heard_at", "sent", "strays", "target")
 
@@ -96,9 +99,15 @@ class Claims:
         members = peer.members
         return any(nid in members and not members[nid].listed for nid in other.says)
 
+    def is_here(self, nid: Nid) -> bool:
+        """Whether a NID is of a net that this node is on."""
+        return nid.net in self._nets
+
     def are_certified(self, peer: Peer, primary: Nid, owner: Peer) -> bool:
         """Whether certificates let a peer with that primary NID, as it says, be the node of another peer."""
         vouching = peer.vouching
+        if not (vouching or owner.vouching or any(net.needs_certificates for net in self._nets.values())):
+            return True
         return all(self._certified(peer, nid, owner, vouching) for nid in (primary, *owner.members))
 
     def _certified(self, peer: Peer, nid: Nid, other: Peer | None, vouching: _Vouching) -> bool:
@@ -131,15 +140,10 @@ class Claims:
             pni.listed = False
             return True
         question = self._questions.get(peer)
-        if question is None or not question.strays:
+        if question is None:
             question = self._questions[peer] = _Question(own)
         question.strays[pni.nid] = None
         return False
-
-    def ask_there(self, pni: PeerNi) -> None:
-        """The next ping of the peer goes to this NID, if only a list says that it has it."""
-        if pni.listed:
-            self._questions.setdefault(pni.peer, _Question(pni))
 
     def asks(self, peer: Peer) -> Nid | None:
         """The NID that a ping must go to, if any; it is sent now."""

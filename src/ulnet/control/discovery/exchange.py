@@ -17,10 +17,14 @@ from ulnet.nid import Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 from ulnet.wire.ping import MIN_INFO_SIZE
 
-__all__ = ["PING", "PUSH", "Exchanges", "error_of", "push_path"]
+__all__ = ["PING", "PUSH", "WHO", "Exchanges", "error_of", "push_path"]
 
 PING: Final = "ping"
 PUSH: Final = "push"
+WHO: Final = "who"  # is behind a NID: beside what goes on with its peer
+
+_PATIENCE: Final = 5.0  # seconds for the answer to a ping of one NID alone; messages may wait for that
+_WHO_SIZE: Final = 16384  # bytes of an answer: a thousand NIDs
 
 
 def error_of(event: Event) -> tuple[int, str] | None:
@@ -53,18 +57,33 @@ class Exchanges:
 
     def ping(self, peer: Peer, nid: Nid | None, done: Callable[[Exchange, Event], None]) -> None:
         """Ask the peer for its info, by that NID if there is one. Raises LNetError."""
-        exchange = Exchange(peer, PING)
-        buffer = bytearray(max(MIN_INFO_SIZE, peer.info_size))
+        timeout = peer.check_timeout if nid is None else _PATIENCE
+        self._ask(
+            Exchange(peer, PING), nid or peer.check_nid, max(MIN_INFO_SIZE, peer.info_size), timeout, done
+        )
+
+    def ask_who(self, peer: Peer, kind: str, nid: Nid, done: Callable[[Exchange, Event], None]) -> None:
+        """Ask that NID of the peer alone who is there. Raises LNetError."""
+        self._ask(Exchange(peer, kind), nid, _WHO_SIZE, _PATIENCE, done)
+
+    def _ask(
+        self,
+        exchange: Exchange,
+        nid: Nid | None,
+        size: int,
+        timeout: float | None,
+        done: Callable[[Exchange, Event], None],
+    ) -> None:
+        peer = exchange.peer
         md = exchange.md = self._memory.md_bind(
-            buffer, exchange.handle, threshold=2, options=TRUNCATE, timeout=peer.check_timeout
+            bytearray(size), exchange.handle, threshold=2, options=TRUNCATE, timeout=timeout
         )
         self._start(exchange, done)
         try:
-            exact = nid or peer.check_nid
-            target = exact or peer.primary_nid
-            self._sender.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=exact is not None)
+            target = nid or peer.primary_nid
+            self._sender.get(md, target, PING_PORTAL, PING_MATCH_BITS, exact=nid is not None)
         except LNetError:
-            self.end(peer, PING)
+            self.end(peer, exchange.kind)
             raise
 
     def push(
@@ -92,6 +111,11 @@ class Exchanges:
     def _start(exchange: Exchange, done: Callable[[Exchange, Event], None]) -> None:
         exchange.done = done
         exchange.peer.exchanges[exchange.kind] = exchange
+
+    def end_all(self, peer: Peer) -> None:
+        """Take the memory of all of them back."""
+        for kind in list(peer.exchanges):
+            self.end(peer, kind)
 
     def end(self, peer: Peer, kind: str) -> None:
         """Take the memory of an exchange back, whether it is over or not; an answer is no longer heard."""

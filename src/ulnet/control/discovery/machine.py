@@ -13,7 +13,7 @@ from typing import Final
 from ulnet.control.discovery.ageing import Ageing
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
 from ulnet.control.discovery.claims import Claims
-from ulnet.control.discovery.exchange import PING, PUSH, Exchanges, error_of, push_path
+from ulnet.control.discovery.exchange import PING, PUSH, WHO, Exchanges, error_of, push_path
 from ulnet.control.discovery.merging import Merging
 from ulnet.control.discovery.table import STATE_MASK, STEPS, Action, Input, decide
 from ulnet.control.self_info import SelfInfo
@@ -38,6 +38,7 @@ __all__ = ["Discovery"]
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
 _ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list, or whose pushes tell nothing
+_MOST_MEETINGS: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
 _LONG_PACE: Final = 1.25e-5  # seconds from a long answer to the next, for each byte: ten times what it takes
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
@@ -83,9 +84,13 @@ class Discovery:
         say = Notices(state.clock, state.report).say
         self._say = say
         self._claims = Claims(state.peers, state.nets, gateways.is_gateway)
+        # fmt: off
         self.merging: Merging = Merging(
-            state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told, self._ask
+            state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
+            self._ask, self._ask_who, self._meet,
         )
+        # fmt: on
+        self._meetings = 0  # under way
         self._answers = Answers(self._mode, say)
         self.ageing: Ageing = Ageing(state)
         self._long_at = 0.0  # when a peer whose answers are long may be asked for a push that tells nothing
@@ -110,6 +115,7 @@ class Discovery:
         self._queue.clear()
         for peer in self._state.peers:
             self._end(peer, errno.ESHUTDOWN, "the node is shutting down")
+            self._exchanges.end_all(peer)
 
     # Triggers --------------------------------------------------------------------------------------
 
@@ -128,8 +134,7 @@ class Discovery:
         if nid != LO_NID:
             if force:
                 self._doubt(peer)
-                if peer.check_nid is None:
-                    self._claims.ask_there(peer.members[nid])
+                self._ask_who(peer.members[nid], f"{WHO} {nid}")
             peer.attempts = 0  # who is asked for again and again is no liar
             peer.mark(_FORCE_PING | _FORCE_PUSH if force else 0, _UPTODATE)
         self._wait(waiter, peer)
@@ -243,8 +248,7 @@ class Discovery:
         self._queue.pop(peer, None)
         self.ageing.left(peer)
         self._claims.left(peer)
-        self._exchanges.end(peer, PING)
-        self._exchanges.end(peer, PUSH)
+        self._exchanges.end_all(peer)
         peer.news = peer.merging = None
         peer.mark(remove=STATE_MASK | _DATA_PRESENT | _UPTODATE)
         if peer.parked or peer.waiters:
@@ -300,17 +304,19 @@ class Discovery:
         self._scheduled = False
         queue, self._queue = self._queue, {}
         turns = iter(queue)
-        for peer in turns:
-            begun = peer.merging
-            if self.active:
-                self._turn(peer)
-            if peer.merging is not begun:
-                break  # connections, too, wait for the end of this call
-        rest = [peer for peer in turns if not peer.gone]
-        if rest:
-            again, self._queue = self._queue, {}
-            for peer in (*rest, *again):
-                self._enqueue(peer)
+        try:
+            for peer in turns:
+                begun = peer.merging
+                if self.active:
+                    self._turn(peer)
+                if peer.merging is not begun:
+                    break  # connections, too, wait for the end of this call
+        finally:  # a mistake in the turn of one is not the end of the others'
+            rest = [peer for peer in turns if not peer.gone]
+            if rest:
+                again, self._queue = self._queue, {}
+                for peer in (*rest, *again):
+                    self._enqueue(peer)
 
     def _turn(self, peer: Peer) -> None:
         """Do for the peer what can be done now; it may have been queued again, and be done."""
@@ -340,6 +346,47 @@ class Discovery:
         peer.mark(_FORCE_PING, _UPTODATE)
         self._feed(peer, Input.WANTED)
 
+    def _ask_who(self, pni: PeerNi, kind: str = WHO) -> None:
+        """A NID that only a list gave to its peer is asked itself; nothing waits for its answer.
+
+        One is asked at a time for what others say, and any for what came by itself, or users want.
+        """
+        peer = pni.peer
+        if pni.listed and self.active and kind not in peer.exchanges:
+            try:
+                self._exchanges.ask_who(peer, kind, pni.nid, self._said_who)
+            except LNetError:
+                pass  # no way leads there, and the list is all that is known
+
+    def _said_who(self, exchange: Exchange, event: Event) -> None:
+        peer = exchange.peer
+        info = None
+        if event.kind is EventKind.REPLY and not event.status:
+            try:
+                info = PingInfo.unpack(event.data)
+            except WireError:
+                pass
+        self._exchanges.end(peer, exchange.kind)
+        if info is None or info.truncated or self._is_of(peer, event, info):
+            return
+        if self._must_ask(peer):
+            self._feed(peer, Input.WANTED)
+
+    def _meet(self, nid: Nid) -> None:
+        """A list has a NID that only a certificate can give: its node may show one there, as its own peer."""
+        if self._meetings < _MOST_MEETINGS:
+            self._meetings += 1
+            self._state.defer(self._meet_now, nid)
+
+    def _meet_now(self, nid: Nid) -> None:
+        try:
+            self.discover(nid, done=self._met)
+        except LNetError as refused:
+            self._met(refused, None)
+
+    def _met(self, error: LNetError | None, peer: Peer | None) -> None:
+        self._meetings -= 1
+
     def _delete(self, peer: Peer) -> None:
         self._state.peers.recreate(peer)
 
@@ -362,7 +409,8 @@ class Discovery:
                     errno.EPROTO,
                     f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
                 )
-            self._exchanges.ping(peer, self._claims.asks(peer), self._answered)
+            question = None if peer.check_nid is not None else self._claims.asks(peer)
+            self._exchanges.ping(peer, question, self._answered)
         except LNetError as refused:
             peer.error = (refused.errno, refused.text)
             self._ping_lost(peer)
@@ -493,8 +541,8 @@ class Discovery:
         else:
             is_its = not (own and pni.listed)  # routers pass on what others say in the name of a node
         if info is None or not is_its or source not in told:
-            if own:
-                self._claims.ask_there(pni)
+            if own and (info is None or is_its or sender not in (None, source)):
+                self._ask_who(pni, f"{WHO} {source}")
             if self._must_ask(peer):
                 self._feed(peer, Input.WANTED)
             return

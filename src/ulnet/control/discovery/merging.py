@@ -40,8 +40,8 @@ class Merging:
     """
 
     # fmt: off
-    __slots__ = ("_ask", "_claims", "_listed", "_peer_told", "_peers", "_report", "_say", "_settings",
-                 "_told", "differences")
+    __slots__ = ("_ask", "_ask_who", "_claims", "_listed", "_meet", "_peer_told", "_peers", "_report",
+                 "_say", "_settings", "_told", "differences")
     # fmt: on
 
     def __init__(
@@ -54,6 +54,8 @@ class Merging:
         peer_told: Callable[[PeerNi, bool], None],
         told: Callable[[Peer, PingInfo], None],
         ask: Callable[[Peer, bool], None],
+        ask_who: Callable[[PeerNi], None],
+        meet: Callable[[Nid], None],
     ) -> None:
         self._peers = peers
         self._claims = claims
@@ -64,6 +66,8 @@ class Merging:
         self._peer_told: Callable[[PeerNi, bool], None] = peer_told
         self._told: Callable[[Peer, PingInfo], None] = told
         self._ask: Callable[[Peer, bool], None] = ask
+        self._ask_who: Callable[[PeerNi], None] = ask_who
+        self._meet: Callable[[Nid], None] = meet
         self._listed: dict[Nid, Peer] = {}  # NIDs that stayed with another peer, by who listed them last
 
     def merge(self, peer: Peer) -> Peer:
@@ -159,7 +163,7 @@ class Merging:
         self._listed[nid] = peer
         pni = other.members.get(nid)
         if pni is not None:
-            self._claims.ask_there(pni)
+            self._ask_who(pni)
         self._ask(other, False)
 
     def _offer(self, nids: Iterable[Nid]) -> None:
@@ -213,6 +217,8 @@ class Merging:
                     self._doubt(peer, nid, other)
                     continue
                 if why == errno.EACCES:
+                    if other is None and self._claims.is_here(nid):
+                        self._meet(nid)
                     whose = "a certificate is to be for, and none of its own is"
                 elif why == errno.EADDRINUSE:
                     whose = "is this node's own" if self._peers.ours(nid) else "is not this node's own"

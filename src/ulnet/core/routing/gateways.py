@@ -105,7 +105,7 @@ class Gateways:
 
     def _gone(self, route: Route) -> None:
         if not self.table.over(route.gateway):
-            del self._alive[route.gateway]
+            self._alive.pop(route.gateway, None)  # with the first of several that went together
             self._seen.pop(route.gateway, None)
             self._nids.pop(route.gateway, None)
             self.checks.forget(route.gateway)

@@ -100,7 +100,7 @@ def _is_stranger(core: View, peer: Peer) -> bool:
 def _views(core: View, peers: Iterable[Peer | None], verbosity: int, load: bool) -> Iterator[PeerView | None]:
     """A step for each peer NI: a peer may have thousands. Who came or left meanwhile is left out.
 
-    A NID that went from one peer to another is shown once.
+    A NID that went from one peer to another is shown once, or not at all if the other was shown already.
     """
     shown: set[Nid] = set()
     for peer in peers:

@@ -1,0 +1,216 @@
+"""NIDs that a list gave to a peer and that do not answer: nothing waits for them (docs/security.md)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from control.discovery.test_discovery_elsewhere import settle
+from control.discovery.test_discovery_hostile import answer, attach, info, peer, push, put
+from control.discovery.test_discovery_takeover import FOE, A, deliver
+from support.fabric import Fabric, Recorder
+from ulnet.control.instance import LNet
+from ulnet.core.peer import Peer, PeerFlag
+from ulnet.core.routing.gateways import Gateways
+from ulnet.core.status import LNetError
+from ulnet.core.tunables import LndTunables
+from ulnet.lnd.tcp.secure import Security
+from ulnet.nid import LNET_PID, Net, Nid
+from ulnet.wire.ping import NiEntry, PingInfo
+
+HONEST, DEAD, REMOTE = (Nid.parse(nid) for nid in ("10.0.0.7@tcp", "10.0.0.8@tcp", "10.9.0.9@tcp9"))
+INNER = Nid.parse("10.9.0.5@tcp9")
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    return Fabric()
+
+
+def carry(fabric: Fabric) -> int:
+    """All that can arrive does, without any time passing; how many messages to DEAD do not."""
+    lost = 0
+    for _ in range(2000):
+        for one in [one for one in fabric.wire if one[1].next_nid == DEAD]:
+            fabric.wire.remove(one)
+            lost += 1
+        if not fabric.step() and not any(core.state.work_pending for core in fabric.cores):
+            break
+    return lost
+
+
+def honest_peer(fabric: Fabric) -> tuple[LNet, LNet, Recorder]:
+    """A node that knows a peer of two NIDs, one of which no message reaches, and that peer."""
+    a, honest = fabric.node(str(A), discovery=True), fabric.node(str(HONEST))
+    attach(a)
+    got = attach(honest)
+    answer(honest, info(5, HONEST, DEAD))
+    put(a, HONEST)
+    carry(fabric)
+    assert {nid: pni.listed for nid, pni in peer(a, HONEST).members.items()} == {HONEST: False, DEAD: True}
+    return a, honest, got
+
+
+def test_a_foe_that_lists_a_nid_that_is_silent_holds_up_no_message_to_its_peer(fabric: Fabric) -> None:
+    """The NID alone was asked before anything went to the peer: 48 s, as often as the foe said so."""
+    a, _, got = honest_peer(fabric)
+    foe = fabric.node(str(FOE))
+    attach(foe)
+    asked = 0
+    for turn in range(5):
+        answer(foe, info(turn + 2, FOE, DEAD))
+        push(foe, A, info(turn + 2, FOE, DEAD))
+        asked += carry(fabric)
+        before = len(got)
+        put(a, HONEST)
+        carry(fabric)
+        assert len(got) == before + 1
+        fabric.clock.now += 11
+    assert 0 < asked <= 5
+    assert peer(a, DEAD) is peer(a, HONEST)
+
+
+def test_a_nid_that_is_silent_is_discovered_with_its_peer(fabric: Fabric) -> None:
+    a, _, got = honest_peer(fabric)
+    found: list[tuple[LNetError | None, Peer | None]] = []
+    a.discovery.discover(DEAD, force=True, done=lambda error, whose: found.append((error, whose)))
+    before = len(got)
+    put(a, HONEST)
+    assert carry(fabric) == 1
+    assert found == [(None, peer(a, HONEST))]
+    assert len(got) == before + 1
+
+
+def test_what_asks_a_silent_nid_ends_with_the_node(fabric: Fabric) -> None:
+    a, _, _ = honest_peer(fabric)
+    a.discovery.discover(DEAD, force=True, done=lambda error, whose: None)
+    assert carry(fabric) == 1
+    whose = peer(a, DEAD)
+    (exchange,) = whose.exchanges.values()
+    assert exchange.md is not None
+    a.shutdown()
+    assert not whose.exchanges
+    assert exchange.md.aborted
+
+
+def test_a_gateway_is_checked_where_it_is_asked_and_not_at_a_nid_that_a_foe_lists(fabric: Fabric) -> None:
+    """The check went to the silent NID, so that the gateway was taken for dead."""
+    a, foe = fabric.node(str(A), discovery=True), fabric.node(str(FOE))
+    gateway = fabric.node(str(HONEST), str(INNER), discovery=False)
+    remote = fabric.node(str(REMOTE), discovery=False)
+    a.gateways.settings.alive_router_check_interval = 60
+    gateway.router.enable(True)
+    info_of = PingInfo(0x1A, LNET_PID, 5, [NiEntry(HONEST), NiEntry(DEAD), NiEntry(INNER)]).pack()
+    a.gateways.add(REMOTE.net, HONEST, 1, 0)
+    remote.gateways.add(A.net, INNER, 1, 0)
+    for core in (a, foe, gateway):
+        attach(core)
+    got = attach(remote)
+    for turn in range(150):
+        if turn > 70 and turn % 10 == 0:
+            answer(foe, info(turn, FOE, DEAD))
+            push(foe, A, info(turn, FOE, DEAD))
+        answer(gateway, info_of)
+        if turn > 70:
+            before = len(got)
+            put(a, REMOTE)
+        carry(fabric)
+        for core in fabric.cores:
+            core.tick(fabric.clock.now)
+        assert turn <= 70 or len(got) == before + 1
+        fabric.clock.now += 1
+    assert not any("is down" in line for line in fabric.reports)
+
+
+# Gateways that are one node ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_routes_to_several_nets_over_two_nids_of_a_gateway_become_one_each(seed: int) -> None:
+    """A KeyError ended the turn in which that was found out, and what else was to be done in it."""
+    fabric = Fabric()
+    a = fabric.node(str(A), chance=random.Random(seed).random)
+    for net in ("tcp5", "tcp6"):
+        for gateway in (HONEST, DEAD):
+            a.gateways.add(Net.parse(net), gateway, 1, 0)
+    found = peer(a, HONEST)
+    found.mark(PeerFlag.MULTI_RAIL)
+    assert not a.peers.adopt(found, DEAD, [HONEST, DEAD])
+    a.gateways.discovered(found, failed=False)
+    assert len(a.gateways.table) == 2
+    assert len({route.gateway for route in a.gateways.table}) == 1
+
+
+@pytest.mark.pure
+def test_a_mistake_in_the_turn_of_one_peer_leaves_the_others_theirs(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = fabric.node(str(A), discovery=True)
+    others = [fabric.node(f"10.0.1.{number}@tcp", discovery=True) for number in range(1, 5)]
+    got = [attach(other) for other in others]
+    as_it_is = Gateways.discovered
+    failed: list[Peer] = []
+
+    def mistaken(self: Gateways, whose: Peer, failing: bool) -> None:
+        if self is a.gateways and not failed:
+            failed.append(whose)
+            raise KeyError(str(whose))
+        as_it_is(self, whose, failing)
+
+    monkeypatch.setattr(Gateways, "discovered", mistaken)
+    for other in others:
+        put(a, next(nid for nid in other.nis if nid.net == A.net))
+    for _ in range(200):  # what comes in one turn of the loop is done in one turn
+        for _ in range(len(fabric.wire)):
+            deliver(fabric)
+        for core in fabric.cores:
+            core.tick(fabric.clock.now)
+    assert len(failed) == 1
+    assert [len(one) for one in got] == [0, 1, 1, 1]
+
+
+# Certificates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["by the secured net", "by the plain net"])
+def test_nodes_of_a_secured_and_a_plain_net_are_one_peer_each(fabric: Fabric, first: int) -> None:
+    """First heard over the plain net they were that NID alone, and the secured net was not used."""
+    nids = [tuple(Nid.parse(f"10.{net}.0.{number}@tcp{net or ''}") for net in (0, 1)) for number in (1, 7)]
+    certificates = {own[0]: frozenset(own) for own in nids}
+    nodes = []
+    for secured, plain in nids:
+        node = fabric.node(discovery=True)
+        node.add_ni(secured.net, secured, lnd_tunables=LndTunables(security=int(Security.REQUIRE)))
+        node.add_ni(plain.net, plain, lnd_tunables=LndTunables())
+        receiver = node.receiver
+        monkey = lambda ni, nid, vouches=None, receiver=receiver: receiver(  # noqa: E731
+            ni, nid, certificates[nid].__contains__ if nid in certificates else None
+        )
+        node.receiver = monkey  # type: ignore[method-assign]
+        attach(node)
+        nodes.append(node)
+    for _ in range(4):
+        put(nodes[0], nids[1][first])
+        put(nodes[1], nids[0][first])
+        settle(fabric, 12)
+    for node, other in zip(nodes, reversed(nids), strict=True):
+        assert sorted(peer(node, other[0]).nids()) == list(other)
+
+
+def test_few_nids_that_need_certificates_are_called_because_of_lists(fabric: Fabric) -> None:
+    a, foe = fabric.node(discovery=True), fabric.node("10.1.0.66@tcp1")
+    a.add_ni(A.net, A, lnd_tunables=LndTunables(security=int(Security.REQUIRE)))
+    own = Nid.parse("10.1.0.1@tcp1")
+    a.add_ni(own.net, own, lnd_tunables=LndTunables())
+    for core in (a, foe):
+        attach(core)
+    source = Nid.parse("10.1.0.66@tcp1")
+    listed = [Nid.parse(f"10.0.2.{number}@tcp") for number in range(1, 101)]
+    push(foe, own, info(3, source, *listed))
+    fabric.run()
+    put(a, source)
+    for _ in range(50):
+        answer(foe, info(3, source, *listed))
+        fabric.step()
+    assert sum(a.peers.find(nid) is not None for nid in listed) <= 4
