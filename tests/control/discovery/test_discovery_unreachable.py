@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from control.discovery.test_discovery_elsewhere import settle
+from control.discovery.test_discovery_elsewhere import sent_to, settle
 from control.discovery.test_discovery_hostile import answer, attach, info, peer, push, put
 from control.discovery.test_discovery_takeover import FOE, A, deliver
 from support.fabric import Fabric, Recorder
@@ -121,6 +121,66 @@ def test_a_gateway_is_checked_where_it_is_asked_and_not_at_a_nid_that_a_foe_list
         assert turn <= 70 or len(got) == before + 1
         fabric.clock.now += 1
     assert not any("is down" in line for line in fabric.reports)
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["", "called by name"])
+def test_messages_for_a_nid_that_leaves_a_silent_peer_go_on_with_it(fabric: Fabric, named: bool) -> None:
+    """A node has another life with the second of its NIDs and a new one; the first is dead."""
+    first, second, third = DEAD, HONEST, Nid.parse("10.0.0.9@tcp")
+    a, node = fabric.node(str(A), discovery=True), fabric.node(str(first))
+    for core in (a, node):
+        attach(core)
+    answer(node, info(5, first, second))
+    put(a, first)
+    fabric.run()
+    if named:
+        a.peers.name([first])
+    assert peer(a, second) is peer(a, first)
+    anew = fabric.node(str(second), str(third), discovery=True)
+    got = attach(anew)
+    anew.discovery.discover(A, force=True, done=lambda error, whose: None)
+    carry(fabric)
+    for _ in range(10):
+        put(a, second)
+        carry(fabric)
+        for core in (a, anew):
+            core.tick(fabric.clock.now)
+        fabric.clock.now += 1
+    carry(fabric)
+    assert len(got) == 10
+    assert sorted(peer(a, second).nids()) == ([second, first, third] if named else [second, third])
+    assert peer(a, second).primary_nid == (first if named else second)
+
+
+def test_a_foe_of_two_addresses_one_of_which_falls_silent_gets_nothing(fabric: Fabric) -> None:
+    """It was taken for the node of a NID that it had listed: so one of its NIDs was asked in vain."""
+    a = fabric.node(str(A), discovery=True)
+    foes = [fabric.node(str(nid)) for nid in (DEAD, FOE)]
+    for core in (a, *foes):
+        attach(core)
+    says = [info(0xFFFFFF00 + count, DEAD, FOE, HONEST) for count in range(40)]
+    for foe in foes:
+        answer(foe, says[0])
+    put(a, DEAD)
+    fabric.run()
+    for foe in foes:
+        push(foe, A, says[1])
+        fabric.run()
+    assert peer(a, HONEST) is peer(a, DEAD) is peer(a, FOE)
+    victim = fabric.node(str(HONEST), discovery=True)
+    got = attach(victim)
+    for turn in range(36):
+        if turn % 6 == 0:
+            victim.discovery.discover(A, force=True, done=lambda error, whose: None)
+        if turn % 3 == 0:
+            answer(foes[1], says[turn + 2])
+            push(foes[1], A, says[turn + 2])
+        carry(fabric)
+        for core in fabric.cores:
+            core.tick(fabric.clock.now)
+        fabric.clock.now += 5
+    assert peer(a, HONEST) is not peer(a, FOE)
+    assert sent_to(fabric, a, HONEST, got) == 8
 
 
 # Gateways that are one node ----------------------------------------------------------------------------

@@ -38,8 +38,8 @@ class Claims:
 
     A NID that only a list gave to a peer (`PeerNi.listed`) proves nothing of that peer. It is the peer's
     until the node behind it, speaking by that very NID, lists none of those that are known to be the peer's.
-    Then the peer is asked by one of these. If it answers, the NID is another node's, and a peer of its own
-    from then on; if not, the peer has moved there.
+    Then the peer is asked by one of these, and the NID is another node's from then on, and a peer of its
+    own; but if a peer that is called by name does not answer, it has moved there.
     """
 
     __slots__ = ("_is_gateway", "_nets", "_peers", "_questions", "_spoke")
@@ -163,19 +163,22 @@ class Claims:
         self._spoke.update(others)
         return others
 
-    def silent(self, peer: Peer) -> bool:
-        """A ping was not answered: whether it went to one NID alone, so that another one may answer."""
+    def silent(self, peer: Peer) -> list[Peer] | None:
+        """A ping was not answered. None: it was no question; else the peers that NIDs of other nodes become.
+
+        A peer that an upper layer calls by name has moved to the NID that spoke; any other one has lost it.
+        """
         question = self._questions.get(peer)
         if question is None or not question.sent:
-            return False
+            return None
         target = peer.members.get(question.target)
-        if target is not None and target.heard_at > question.heard_at:
-            self.answered(peer, question.target)  # it is there, though it does not answer
-        else:
-            del self._questions[peer]
-            for pni in _of(peer, question.strays)[:1]:
-                pni.listed = False
-        return True
+        is_there = target is not None and target.heard_at > question.heard_at
+        if is_there or not peer.flags & _LOCK:
+            return self.answered(peer, question.target)
+        del self._questions[peer]
+        for pni in _of(peer, question.strays)[:1]:
+            pni.listed = False
+        return []
 
     def net_changed(self, net: LocalNet) -> None:
         """A net is there, or needs certificates, since now: its NIDs are in no peer without."""

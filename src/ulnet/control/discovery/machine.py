@@ -346,10 +346,10 @@ class Discovery:
         peer.mark(_FORCE_PING, _UPTODATE)
         self._feed(peer, Input.WANTED)
 
-    def _ask_who(self, pni: PeerNi, kind: str = WHO) -> None:
-        """A NID that only a list gave to its peer is asked itself; nothing waits for its answer.
+    def _ask_who(self, pni: PeerNi, kind: str = WHO) -> bool:
+        """A NID that only a list gave to its peer is asked itself, and nothing waits for that: whether it is.
 
-        One is asked at a time for what others say, and any for what came by itself, or users want.
+        One is asked at a time for what others say, and any for what came in its name, or users want.
         """
         peer = pni.peer
         if pni.listed and self.active and kind not in peer.exchanges:
@@ -357,6 +357,7 @@ class Discovery:
                 self._exchanges.ask_who(peer, kind, pni.nid, self._said_who)
             except LNetError:
                 pass  # no way leads there, and the list is all that is known
+        return kind in peer.exchanges
 
     def _said_who(self, exchange: Exchange, event: Event) -> None:
         peer = exchange.peer
@@ -367,7 +368,13 @@ class Discovery:
             except WireError:
                 pass
         self._exchanges.end(peer, exchange.kind)
-        if info is None or info.truncated or self._is_of(peer, event, info):
+        by = peer.members.get(event.source)
+        if by is not None and info is not None and not info.truncated:
+            if self._is_of(peer, event, info):
+                if not by.listed:
+                    self.told(by.nid, info)
+                return
+        elif exchange.kind == WHO:
             return
         if self._must_ask(peer):
             self._feed(peer, Input.WANTED)
@@ -491,8 +498,7 @@ class Discovery:
         except WireError:
             pass
         self._exchanges.end(peer, PING)
-        for other in self._claims.answered(peer, event.source):
-            self._feed(other, Input.WANTED)
+        self._divided(peer, self._claims.answered(peer, event.source))
         if info is None or info.truncated or not self._is_of(peer, event, info):
             peer.mark(_PING_FAILED)
             self._feed(peer, Input.BAD_REPLY)
@@ -511,11 +517,25 @@ class Discovery:
         return sender == by.nid or (hop is not None and self._gateways.leads_over(hop, by.nid.net))
 
     def _ping_lost(self, peer: Peer) -> None:
-        if peer.error is not None and self._claims.silent(peer):
+        others = self._claims.silent(peer) if peer.error is not None else None
+        if others is not None:
             peer.error = None
+            self._divided(peer, others)
         self._exchanges.end(peer, PING)
         peer.mark(_PING_FAILED)
         self._feed(peer, Input.PING_LOST)
+
+    def _divided(self, peer: Peer, others: list[Peer]) -> None:
+        """NIDs of a peer are other peers from now on: who waits for those goes on there."""
+        for other in others:
+            nids = other.members
+            msgs = [msg for msg in peer.parked if msg.target in nids]
+            other.waiters += [waiter for waiter in peer.waiters if waiter.nid in nids]
+            peer.parked = [msg for msg in peer.parked if msg.target not in nids]
+            peer.waiters = [waiter for waiter in peer.waiters if waiter.nid not in nids]
+            self._feed(other, Input.WANTED)
+            for msg in msgs:
+                self._sender.relaunch(msg)
 
     def _push_lost(self, peer: Peer) -> None:
         self._exchanges.end(peer, PUSH)
@@ -536,14 +556,12 @@ class Discovery:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
         own = self._is_its_own(pni, sender or source)
-        if sender is None or sender == source:
-            is_its = info is None or self._claims.is_of(pni, told)
-        else:
-            is_its = not (own and pni.listed)  # routers pass on what others say in the name of a node
+        direct = sender is None or sender == source
+        # Routers pass on what others say in the name of a node.
+        is_its = (info is None or self._claims.is_of(pni, told)) if direct else not (own and pni.listed)
         if info is None or not is_its or source not in told:
-            if own and (info is None or is_its or sender not in (None, source)):
-                self._ask_who(pni, f"{WHO} {source}")
-            if self._must_ask(peer):
+            who = own and (info is None or is_its or not direct) and self._ask_who(pni, f"{WHO} {source}")
+            if (direct or not who) and self._must_ask(peer):
                 self._feed(peer, Input.WANTED)
             return
         self._answers.take_push(peer, info)

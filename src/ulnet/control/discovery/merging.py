@@ -54,7 +54,7 @@ class Merging:
         peer_told: Callable[[PeerNi, bool], None],
         told: Callable[[Peer, PingInfo], None],
         ask: Callable[[Peer, bool], None],
-        ask_who: Callable[[PeerNi], None],
+        ask_who: Callable[[PeerNi], object],
         meet: Callable[[Nid], None],
     ) -> None:
         self._peers = peers
@@ -66,7 +66,7 @@ class Merging:
         self._peer_told: Callable[[PeerNi, bool], None] = peer_told
         self._told: Callable[[Peer, PingInfo], None] = told
         self._ask: Callable[[Peer, bool], None] = ask
-        self._ask_who: Callable[[PeerNi], None] = ask_who
+        self._ask_who: Callable[[PeerNi], object] = ask_who
         self._meet: Callable[[Nid], None] = meet
         self._listed: dict[Nid, Peer] = {}  # NIDs that stayed with another peer, by who listed them last
 
