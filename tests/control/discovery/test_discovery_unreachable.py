@@ -274,3 +274,124 @@ def test_few_nids_that_need_certificates_are_called_because_of_lists(fabric: Fab
         answer(foe, info(3, source, *listed))
         fabric.step()
     assert sum(a.peers.find(nid) is not None for nid in listed) <= 4
+
+
+# Who is to be asked, and was so shortly before, or cannot be ----------------------------------------------
+
+
+def pass_time(fabric: Fabric, seconds: int) -> None:
+    for _ in range(seconds):
+        for _ in range(3):
+            fabric.run()
+            for core in fabric.cores:
+                core.tick(fabric.clock.now)
+        fabric.clock.now += 1
+
+
+@pytest.mark.parametrize("gap", [0, 1, 3, 6, 11], ids="{} s".format)
+def test_nids_that_a_node_adds_one_after_another_are_one_peers(fabric: Fabric, gap: int) -> None:
+    """Each pushed for itself; the peer was asked once in ten seconds, and nobody asked again."""
+    a, node = fabric.node(str(A), discovery=True), fabric.node(str(HONEST), discovery=True)
+    for core in (a, node):
+        attach(core)
+    put(a, HONEST)
+    pass_time(fabric, 3)
+    nids = [HONEST, *(Nid.parse(f"10.0.0.{number}@tcp") for number in (8, 9, 10))]
+    for nid in nids[1:]:
+        node.add_ni(nid.net, nid)
+        pass_time(fabric, gap)
+    pass_time(fabric, 40)
+    assert {str(nid): peer(a, nid).primary_nid for nid in nids} == {str(nid): HONEST for nid in nids}
+
+
+def test_a_question_is_not_for_a_nid_that_the_peer_has_no_longer(fabric: Fabric) -> None:
+    """A foe of two addresses took the one away that was to be asked, and kept all that it had listed."""
+    a, foes = fabric.node(str(A), discovery=True), [fabric.node(str(nid)) for nid in (DEAD, FOE)]
+    for core in (a, *foes):
+        attach(core)
+    says = info(0xFFFFFF00, DEAD, FOE, HONEST)
+    for foe in foes:
+        answer(foe, says)
+    put(a, DEAD)
+    fabric.run()
+    push(foes[1], A, says)
+    fabric.run()
+    whose = peer(a, HONEST)
+    assert not a.discovery._claims.is_of(whose.members[HONEST], {HONEST})
+    says = info(0xFFFFFF01, FOE, HONEST)
+    for foe in foes:
+        answer(foe, says)
+    push(foes[1], A, says)
+    fabric.run()
+    assert sorted(peer(a, HONEST).nids()) == [HONEST, FOE]
+    victim = fabric.node(str(HONEST), discovery=True)
+    got = attach(victim)
+    for _ in range(3):
+        victim.discovery.discover(A, force=True, done=lambda error, found: None)
+        pass_time(fabric, 20)
+    assert peer(a, HONEST) is not peer(a, FOE)
+    assert sent_to(fabric, a, HONEST, got) == 8
+
+
+def test_who_cannot_be_asked_any_more_keeps_no_nid(fabric: Fabric) -> None:
+    """Its only NID left is on a net that is not here, and it said long ago that it has another one."""
+    far, near, other, anew = (
+        Nid.parse(nid) for nid in ("10.1.0.5@tcp1", "10.0.0.5@tcp", "10.0.0.6@tcp", "10.0.0.9@tcp")
+    )
+    a, first, second = (
+        fabric.node(str(A), discovery=True),
+        fabric.node(str(far), str(near), discovery=True),
+        fabric.node(str(other), discovery=True),
+    )
+    for core in (a, first, second):
+        attach(core)
+    put(a, near)
+    put(a, other)
+    pass_time(fabric, 20)
+    assert sorted(peer(a, near).nids()) == [near, far]
+    first.shutdown()
+    pass_time(fabric, 20)
+    fabric.cores.remove(first)
+    second.add_ni(near.net, near)
+    a.discovery.peer_restarted(near)
+    for _ in range(4):
+        put(a, near)
+        pass_time(fabric, 12)
+    third = fabric.node(str(far), str(HONEST), str(anew), discovery=True)
+    attach(third)
+    for _ in range(10):
+        for nid in (near, HONEST, anew):
+            put(a, nid)
+        put(third, A)
+        pass_time(fabric, 12)
+    assert sorted(peer(a, HONEST).nids()) == [HONEST, anew, far]
+    assert sorted(peer(a, near).nids()) == [near, other]
+
+
+def test_who_waits_is_told_where_the_peer_that_was_asked_lost_all_else(fabric: Fabric) -> None:
+    """Configuration takes away the NID that was asked, and the one that spoke is the last one."""
+    a, node = fabric.node(str(A), discovery=True), fabric.node(str(DEAD))
+    for core in (a, node):
+        attach(core)
+    answer(node, info(5, DEAD, HONEST))
+    put(a, DEAD)
+    fabric.run()
+    says = info(6, HONEST, DEAD)
+    answer(node, says)
+    push(node, A, says)
+    fabric.run()
+    assert peer(a, DEAD).primary_nid == HONEST
+    other = fabric.node(str(HONEST), discovery=True)
+    attach(other)
+    other.discovery.discover(A, force=True, done=lambda error, whose: None)
+    assert carry(fabric)
+    told: list[LNetError | None] = []
+    a.discovery.discover(HONEST, done=lambda error, whose: told.append(error))
+    carry(fabric)
+    a.peers.add(Nid.parse("10.0.0.9@tcp"), [DEAD])
+    for _ in range(80):
+        carry(fabric)
+        for core in (a, other):
+            core.tick(fabric.clock.now)
+        fabric.clock.now += 1
+    assert told == [None]

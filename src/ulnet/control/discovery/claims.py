@@ -10,8 +10,9 @@ from ulnet.core.ni import LocalNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.peer_table import PeerTable
 from ulnet.nid import Net, Nid
+from ulnet.wire.ping import PingInfo
 
-__all__ = ["Claims"]
+__all__ = ["Claims", "nids_told"]
 
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 
@@ -42,14 +43,19 @@ class Claims:
     own; but if a peer that is called by name does not answer, it has moved there.
     """
 
-    __slots__ = ("_is_gateway", "_nets", "_peers", "_questions", "_spoke")
+    __slots__ = ("_is_gateway", "_nets", "_peers", "_questions", "_routes_to", "_spoke")
 
     def __init__(
-        self, peers: PeerTable, nets: Mapping[Net, LocalNet], is_gateway: Callable[[Peer], bool]
+        self,
+        peers: PeerTable,
+        nets: Mapping[Net, LocalNet],
+        is_gateway: Callable[[Peer], bool],
+        routes_to: Callable[[Net], Sequence[object]],
     ) -> None:
         self._peers = peers
         self._nets = nets
         self._is_gateway: Callable[[Peer], bool] = is_gateway
+        self._routes_to: Callable[[Net], Sequence[object]] = routes_to
         self._questions: dict[Peer, _Question] = {}
         self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
 
@@ -92,10 +98,14 @@ class Claims:
     def agrees(self, other: Peer, peer: Peer) -> bool:
         """Whether another peer, as far as it has spoken for itself, says that it is the node of peer.
 
-        A gateway has to speak first: routes lead over it already.
+        A gateway has to speak first: routes lead over it already. Who cannot be asked any more, as no net and
+        no route leads there, does not speak.
         """
-        if not (other.heard or other in self._spoke or self._is_gateway(other)):
-            return True
+        if not self._is_gateway(other):
+            if not (other.heard or other in self._spoke):
+                return True
+            if not any(net in self._nets or self._routes_to(net) for net in other.nets):
+                return True
         members = peer.members
         return any(nid in members and not members[nid].listed for nid in other.says)
 
@@ -140,8 +150,10 @@ class Claims:
             pni.listed = False
             return True
         question = self._questions.get(peer)
-        if question is None:
+        if question is None or not peer.owns(question.target):
+            strays = {} if question is None else question.strays
             question = self._questions[peer] = _Question(own)
+            question.strays.update(strays)
         question.strays[pni.nid] = None
         return False
 
@@ -160,6 +172,7 @@ class Claims:
             return []
         del self._questions[peer]
         others = [self._peers.split(pni) for pni in _of(peer, question.strays) if pni.listed]
+        others = [other for other in others if other is not peer]
         self._spoke.update(others)
         return others
 
@@ -193,6 +206,11 @@ class Claims:
         """A peer is no longer in the table: nothing is kept of it."""
         self._questions.pop(peer, None)
         self._spoke.discard(peer)
+
+
+def nids_told(info: PingInfo | None) -> frozenset[Nid]:
+    """The NIDs that an info lists; none where there is none."""
+    return frozenset() if info is None else frozenset(entry.nid for entry in info.entries)
 
 
 def _of(peer: Peer, nids: Iterable[Nid]) -> list[PeerNi]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ulnet.control.discovery.ageing import Ageing
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
-from ulnet.control.discovery.claims import Claims
+from ulnet.control.discovery.claims import Claims, nids_told
 from ulnet.control.discovery.exchange import PING, PUSH, WHO, Exchanges, error_of, push_path
 from ulnet.control.discovery.merging import Merging
 from ulnet.control.discovery.table import STATE_MASK, STEPS, Action, Input, decide
@@ -83,7 +83,7 @@ class Discovery:
         self._exchanges = Exchanges(memory, sender)
         say = Notices(state.clock, state.report).say
         self._say = say
-        self._claims = Claims(state.peers, state.nets, gateways.is_gateway)
+        self._claims = Claims(state.peers, state.nets, gateways.is_gateway, gateways.table.to)
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
@@ -91,6 +91,7 @@ class Discovery:
         )
         # fmt: on
         self._meetings = 0  # under way
+        self._later: set[Peer] = set()  # that are asked when they may be again
         self._answers = Answers(self._mode, say)
         self.ageing: Ageing = Ageing(state)
         self._long_at = 0.0  # when a peer whose answers are long may be asked for a push that tells nothing
@@ -340,11 +341,19 @@ class Discovery:
                 self._feed(peer, Input.WANTED)
             return
         now = self._state.clock()
-        if peer.asked_at and now - peer.asked_at < _ASK_AGAIN:
-            return  # whoever says so, as often as they like
+        if peer.asked_at and now - peer.asked_at < _ASK_AGAIN:  # whoever says so, as often as they like
+            if peer not in self._later:
+                self._later.add(peer)
+                self._state.timers.at(peer.asked_at + _ASK_AGAIN, lambda: self._ask_later(peer))
+            return
         peer.asked_at = now
         peer.mark(_FORCE_PING, _UPTODATE)
         self._feed(peer, Input.WANTED)
+
+    def _ask_later(self, peer: Peer) -> None:
+        self._later.discard(peer)
+        if self.active and not peer.gone:
+            self._ask(peer, False)
 
     def _ask_who(self, pni: PeerNi, kind: str = WHO) -> bool:
         """A NID that only a list gave to its peer is asked itself, and nothing waits for that: whether it is.
@@ -509,7 +518,7 @@ class Discovery:
     def _is_of(self, peer: Peer, event: Event, info: PingInfo) -> bool:
         """Whether an answer is the peer's; else another NID of it is to answer."""
         by = peer.members.get(event.source)
-        return by is None or not self._is_its_own(by, event.sender) or self._claims.is_of(by, _told(info))
+        return by is None or not self._is_its_own(by, event.sender) or self._claims.is_of(by, nids_told(info))
 
     def _is_its_own(self, by: PeerNi, sender: Nid) -> bool:
         """Whether what a next hop sent in the name of a NID is of the node behind that."""
@@ -551,7 +560,7 @@ class Discovery:
         if pni is None or not self.active or source == LO_NID:
             return
         peer = pni.peer
-        told = _told(info)
+        told = nids_told(info)
         if info is not None and not info.features & SAYS_MULTI_RAIL:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
@@ -590,7 +599,3 @@ class Discovery:
         peer.attempts = 0  # others may push in its name: no message to it fails for that
         peer.mark(_FORCE_PING, _UPTODATE)
         return True
-
-
-def _told(info: PingInfo | None) -> frozenset[Nid]:
-    return frozenset() if info is None else frozenset(entry.nid for entry in info.entries)
