@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.configurations import LINKS, Driver, configurations, content, do, done, exported, new_node
+from support.configurations import LINKS, Driver, configurations, content, do, done, exported, new_node, still
 from support.examples import examples
 from ulnet.dlc import model
 from ulnet.dlc.config import Verb, read_config
@@ -298,16 +298,6 @@ async def test_policies_are_deleted_by_what_they_match_or_by_their_place(admin: 
 
 
 # import(export(x)) = x -----------------------------------------------------------------------------------
-
-
-def still(text: str) -> Any:
-    """Without what pings to gateways change meanwhile: nodes go on while they export."""
-    document = content(text)
-    for peer in document["peer"]:
-        peer["peer ni"] = [{"nid": one["nid"]} for one in peer["peer ni"]]
-    for one in document["route"]:
-        one.pop("state", None)
-    return document
 
 
 @pytest.mark.requirement("cfg-170")

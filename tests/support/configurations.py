@@ -292,3 +292,13 @@ def content(text: str) -> Any:
     document["peer"] = sorted(document.get("peer") or [], key=lambda one: str(one["primary nid"]))
     document["route"] = sorted(document.get("route") or [], key=lambda one: (one["net"], one["gateway"]))
     return document
+
+
+def still(text: str) -> Any:
+    """Without what pings to gateways change meanwhile: nodes go on while they export."""
+    document = content(text)
+    for peer in document["peer"]:
+        peer["peer ni"] = [{"nid": one["nid"]} for one in peer["peer ni"]]
+    for one in document["route"]:
+        one.pop("state", None)
+    return document
