@@ -559,13 +559,12 @@ class Discovery:
         pni = self._state.peers.find_ni(source)
         if pni is None or not self.active or source == LO_NID:
             return
-        peer = pni.peer
-        told = nids_told(info)
+        peer, told = pni.peer, nids_told(info)
         if info is not None and not info.features & SAYS_MULTI_RAIL:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
-        own = self._is_its_own(pni, sender or source)
-        direct = sender is None or sender == source
+        sender = sender or source
+        own, direct = self._is_its_own(pni, sender), sender == source
         # Routers pass on what others say in the name of a node.
         is_its = (info is None or self._claims.is_of(pni, told)) if direct else not (own and pni.listed)
         if info is None or not is_its or source not in told:
