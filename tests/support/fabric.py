@@ -117,6 +117,7 @@ class Fabric:
     all_nis: list[NI] = field(default_factory=list)  # also those that were deleted
     all_peer_nis: list[PeerNi] = field(default_factory=list)
     protocol_errors: list[int] = field(default_factory=list)
+    certificates: dict[Nid, frozenset[Nid]] = field(default_factory=dict)  # by who shows one: its NIDs
 
     def node(
         self,
@@ -179,7 +180,9 @@ class Fabric:
             return True
         assert msg.next_nid is not None
         target, core = self.nis[msg.next_nid]
-        receiver = core.receiver(target, ni.nid)
+        certificate = self.certificates.get(ni.nid)
+        vouches = None if certificate is None else certificate.__contains__
+        receiver = core.receiver(target, ni.nid, vouches)
         delivery = Delivery(self, ni, msg, target, core, receiver)
         hdr = unpack_header(msg.pack(ni.nid.is_large), 0, ni.nid.is_large)
         refused = receiver.begin(hdr, delivery)

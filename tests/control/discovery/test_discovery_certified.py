@@ -18,20 +18,10 @@ A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
 VICTIM, VICTIM1, FOE = (Nid.parse(nid) for nid in ("10.0.0.7@tcp", "10.1.0.7@tcp1", "10.1.0.66@tcp1"))
 OFFER, REQUIRE = LndTunables(security=1), LndTunables(security=2)
 
-pytestmark = pytest.mark.pure  # certificates are put in place of what calls bring
-
 
 @pytest.fixture
 def fabric() -> Fabric:
     return Fabric()
-
-
-def certify(a: LNet, certificates: dict[Nid, set[Nid]]) -> None:
-    """Who calls by these NIDs has a certificate for those."""
-    plain = a.receiver
-    a.receiver = lambda ni, nid, vouches=None: plain(  # type: ignore[method-assign]
-        ni, nid, certificates[nid].__contains__ if nid in certificates else None
-    )
 
 
 def both(fabric: Fabric, security: LndTunables) -> LNet:
@@ -78,7 +68,7 @@ def test_a_plain_node_gets_nothing_that_is_for_a_secured_net(
         attach(a)
         if when == "security later":
             a.add_ni(A.net, A, lnd_tunables=LndTunables())
-    certify(a, {VICTIM: {VICTIM}})
+    fabric.certificates[VICTIM] = frozenset((VICTIM,))
     if known and when == "before":
         a.peers.name([VICTIM])
     foe = listing(fabric, a, *nids)
@@ -109,7 +99,7 @@ def test_a_plain_node_gets_nothing_that_is_for_a_secured_net(
 def test_who_shows_a_certificate_is_in_no_plain_peer_any_more(fabric: Fabric) -> None:
     """Its certificate became one of the peer that had listed it."""
     a = both(fabric, OFFER)
-    certify(a, {VICTIM: {VICTIM}})
+    fabric.certificates[VICTIM] = frozenset((VICTIM,))
     foe = listing(fabric, a, FOE, VICTIM)
     assert list(peer(a, VICTIM).nids()) == [FOE, VICTIM]
     victim = fabric.node(str(VICTIM))
@@ -131,7 +121,7 @@ def test_a_node_of_both_nets_is_one_peer_where_its_certificate_is_for_both(
 ) -> None:
     a = both(fabric, REQUIRE)
     name(a)
-    certify(a, {VICTIM: {VICTIM, VICTIM1}})
+    fabric.certificates[VICTIM] = frozenset((VICTIM, VICTIM1))
     node = fabric.node(*map(str, nids), discovery=True)
     attach(node)
     for nid in order * 2:

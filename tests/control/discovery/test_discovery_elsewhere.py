@@ -169,16 +169,12 @@ def test_who_was_heard_is_not_taken_while_it_is_asked_for_the_first_time(fabric:
     assert list(peer(a, VICTIM).nids()) == [VICTIM]
 
 
-@pytest.mark.pure
 def test_a_certificate_is_for_the_primary_nid_too(fabric: Fabric) -> None:
     """Who named another had its list merged as that one's, which has no certificate yet."""
     a, foe = fabric.node(str(A), discovery=True), fabric.node(str(FOE), str(FOE2))
     attach(a)
     attach(foe)
-    plain, certified = a.receiver, {FOE, FOE2}
-    a.receiver = lambda ni, nid, vouches=None: plain(  # type: ignore[method-assign]
-        ni, nid, certified.__contains__ if nid in certified else None
-    )
+    fabric.certificates = dict.fromkeys((FOE, FOE2), frozenset((FOE, FOE2)))
     put(a, VICTIM)  # which is down
     settle(fabric, 60)
     says = claiming(True, VICTIM, FOE2)

@@ -20,9 +20,10 @@ _Vouching: TypeAlias = Sequence[Callable[[Nid], bool]]
 
 
 class _Question:
-    """A ping that is to go to one NID of a peer, and the NIDs that leave the peer if that answers.
+    """A ping that is to go to one NID of a peer, and the NIDs that leave the peer once that is over.
 
-    The target is the peer's beyond doubt, so that messages to the peer may wait for it.
+    The target is the peer's beyond doubt, so that messages to the peer may wait for it. If it is silent, the
+    NIDs leave just the same, unless an upper layer calls the peer by name.
     """
 
     __slots__ = ("heard_at", "sent", "strays", "target")

@@ -38,7 +38,7 @@ __all__ = ["Discovery"]
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
 _ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list, or whose pushes tell nothing
-_MOST_MEETINGS: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
+_MOST_SECURED: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
 _LONG_PACE: Final = 1.25e-5  # seconds from a long answer to the next, for each byte: ten times what it takes
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
@@ -87,10 +87,10 @@ class Discovery:
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
-            self._ask, self._ask_who, self._meet,
+            self._ask, self._ask_who, self._discover_secured,
         )
         # fmt: on
-        self._meetings = 0  # under way
+        self._secured_asked = 0  # under way
         self._later: set[Peer] = set()  # that are asked when they may be again
         self._answers = Answers(self._mode, say)
         self.ageing: Ageing = Ageing(state)
@@ -388,20 +388,20 @@ class Discovery:
         if self._must_ask(peer):
             self._feed(peer, Input.WANTED)
 
-    def _meet(self, nid: Nid) -> None:
+    def _discover_secured(self, nid: Nid) -> None:
         """A list has a NID that only a certificate can give: its node may show one there, as its own peer."""
-        if self._meetings < _MOST_MEETINGS:
-            self._meetings += 1
-            self._state.defer(self._meet_now, nid)
+        if self._secured_asked < _MOST_SECURED:
+            self._secured_asked += 1
+            self._state.defer(self._discover_now, nid)
 
-    def _meet_now(self, nid: Nid) -> None:
+    def _discover_now(self, nid: Nid) -> None:
         try:
-            self.discover(nid, done=self._met)
+            self.discover(nid, done=self._secured_ended)
         except LNetError as refused:
-            self._met(refused, None)
+            self._secured_ended(refused, None)
 
-    def _met(self, error: LNetError | None, peer: Peer | None) -> None:
-        self._meetings -= 1
+    def _secured_ended(self, error: LNetError | None, peer: Peer | None) -> None:
+        self._secured_asked -= 1
 
     def _delete(self, peer: Peer) -> None:
         self._state.peers.recreate(peer)
@@ -507,7 +507,7 @@ class Discovery:
         except WireError:
             pass
         self._exchanges.end(peer, PING)
-        self._divided(peer, self._claims.answered(peer, event.source))
+        self._move_waiting(peer, self._claims.answered(peer, event.source))
         if info is None or info.truncated or not self._is_of(peer, event, info):
             peer.mark(_PING_FAILED)
             self._feed(peer, Input.BAD_REPLY)
@@ -529,12 +529,12 @@ class Discovery:
         others = self._claims.silent(peer) if peer.error is not None else None
         if others is not None:
             peer.error = None
-            self._divided(peer, others)
+            self._move_waiting(peer, others)
         self._exchanges.end(peer, PING)
         peer.mark(_PING_FAILED)
         self._feed(peer, Input.PING_LOST)
 
-    def _divided(self, peer: Peer, others: list[Peer]) -> None:
+    def _move_waiting(self, peer: Peer, others: list[Peer]) -> None:
         """NIDs of a peer are other peers from now on: who waits for those goes on there."""
         for other in others:
             nids = other.members

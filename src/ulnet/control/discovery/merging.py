@@ -40,8 +40,8 @@ class Merging:
     """
 
     # fmt: off
-    __slots__ = ("_ask", "_ask_who", "_claims", "_listed", "_meet", "_peer_told", "_peers", "_report",
-                 "_say", "_settings", "_told", "differences")
+    __slots__ = ("_ask", "_ask_who", "_claims", "_discover_secured", "_listed", "_peer_told", "_peers",
+                 "_report", "_say", "_settings", "_told", "differences")
     # fmt: on
 
     def __init__(
@@ -55,7 +55,7 @@ class Merging:
         told: Callable[[Peer, PingInfo], None],
         ask: Callable[[Peer, bool], None],
         ask_who: Callable[[PeerNi], object],
-        meet: Callable[[Nid], None],
+        discover_secured: Callable[[Nid], None],
     ) -> None:
         self._peers = peers
         self._claims = claims
@@ -67,7 +67,7 @@ class Merging:
         self._told: Callable[[Peer, PingInfo], None] = told
         self._ask: Callable[[Peer, bool], None] = ask
         self._ask_who: Callable[[PeerNi], object] = ask_who
-        self._meet: Callable[[Nid], None] = meet
+        self._discover_secured: Callable[[Nid], None] = discover_secured
         self._listed: dict[Nid, Peer] = {}  # NIDs that stayed with another peer, by who listed them last
 
     def merge(self, peer: Peer) -> Peer:
@@ -218,7 +218,7 @@ class Merging:
                     continue
                 if why == errno.EACCES:
                     if other is None and self._claims.is_here(nid):
-                        self._meet(nid)
+                        self._discover_secured(nid)
                     whose = "a certificate is to be for, and none of its own is"
                 elif why == errno.EADDRINUSE:
                     whose = "is this node's own" if self._peers.ours(nid) else "is not this node's own"
