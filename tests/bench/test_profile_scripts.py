@@ -92,8 +92,9 @@ def test_bytecodes_of_a_message_are_told_by_function(
     _, title, _, heads, _, every, *rows = capsys.readouterr().out.splitlines()
     assert title.startswith("pure: 64 B, 16 at a time")
     assert "6 peers" in heads
-    one, many = (float(every.split("|")[at]) for at in (3, 5))
-    assert 100 < one < many  # fewer messages share what is done once for several
+    for at in (3, 5):  # bytecodes a message; of one peer and of many they are nearly alike
+        told = [float(row.split("|")[at]) for row in rows if "|" in row]
+        assert 100 < sum(told) <= float(every.split("|")[at]) + len(told)  # rounded each
     (put,) = (row for row in rows if "core/sender.py:Sender.put " in row)
     assert all(0.5 < float(put.split("|")[at]) < 2 for at in (2, 4))  # calls a message
 
