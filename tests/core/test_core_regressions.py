@@ -854,3 +854,23 @@ def test_a_net_that_comes_back_brings_its_credits(fabric):
     assert b.stats.recv_count == 1 + 3  # the driver had two of the five; the others took the new NI
     send(fabric, a)
     assert b.stats.recv_count == 5
+
+
+def test_nids_without_an_ip_address_are_no_nodes(fabric):
+    """The driver called them, and kept one of its places for calls each."""
+    bad, foreign = (Nid.of(nid.net, bytes((10, 0, 0, 9, 1, 2, 3, 4))) for nid in (A, FOREIGN))
+    a, b, router = fabric.node(str(A)), fabric.node(str(B)), fabric.node(str(C), str(A1))
+    router.router.enable(True)
+    got = Recorder()
+    a.put(a.memory.md_bind(b"", got, threshold=1), bad, 5, 7, ack=False)
+    fabric.run()
+    assert got[-1].status == -errno.EINVAL
+    arrive(b, B, src=foreign, hop=A)
+    onward = Header(int(MsgType.PUT), bad, B1, dest_pid=12345, src_pid=12345)
+    router.receiver(router.nis[A1], B1).begin(onward, NO_PAYLOAD)
+    fabric.run()
+    assert b.state.stats.drops["its source is no node"] == 1
+    assert router.state.stats.drops["its destination is no node"] == 1
+    known = a.peers.learn(B).peer
+    known.mark(PeerFlag.MULTI_RAIL)
+    assert merge(a.peers, known, B, [B, bad]) == {bad: errno.EINVAL}

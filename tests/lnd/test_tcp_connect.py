@@ -27,7 +27,7 @@ from lnd.kit import (
 )
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.base import DeviceNews
-from ulnet.nid import LNET_PID, PID_USER_FLAG, Nid
+from ulnet.nid import LNET_PID, PID_USER_FLAG, Net, NetType, Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.socklnd import ConnType
 
@@ -305,7 +305,7 @@ async def test_not_now_is_tried_again_and_then_given_up(make: Make, at: Addresse
         msg = a.put(at.nid(2), b"x")
         await answer_all(listener, at.nid(2), [NONE, NONE, NONE])
         outcome = await a.ended(msg)
-        assert (outcome.status, outcome.errno) == (HealthStatus.LOCAL_ERROR, errno.EALREADY)
+        assert (outcome.status, outcome.errno) == (HealthStatus.REMOTE_ERROR, errno.EALREADY)
 
 
 async def test_not_now_once_does_no_harm(make: Make, at: Addresses) -> None:
@@ -511,10 +511,18 @@ async def test_a_black_hole_times_out(make: Make, at: Addresses) -> None:
     assert outcome.reason.startswith("timed out after 1 s")
 
 
-async def test_mixed_ip_versions_are_refused(make: Make, at: Addresses) -> None:
+MALFORMED = Nid.of(Net.of(NetType.TCP), bytes(range(1, 9)))  # 8 bytes of address
+
+
+@pytest.mark.parametrize("nid", [Nid.parse("fd00::2@tcp"), MALFORMED], ids=["IPv6", "no IP address"])
+async def test_addresses_that_cannot_be_called_cost_the_local_ni_nothing(
+    make: Make, at: Addresses, nid: Nid
+) -> None:
+    """A peer may list them: each kept its place among 128 calls, or took health from the NI."""
     a = make(at.nid(1))
-    outcome = await a.ended(a.put("fd00::2@tcp", b"x"))
-    assert (outcome.status, outcome.errno) == (HealthStatus.LOCAL_ERROR, errno.EAFNOSUPPORT)
+    outcome = await a.ended(a.put(nid, b"x"))
+    assert (outcome.status, outcome.errno) == (HealthStatus.REMOTE_DROPPED, errno.EAFNOSUPPORT)
+    assert not a.lnd._shared.budget._calling
 
 
 async def test_no_route_is_told(make: Make, at: Addresses) -> None:

@@ -88,7 +88,12 @@ async def test_sending_fails(
         (errno.ETIMEDOUT, HealthStatus.NETWORK_TIMEOUT),
         (errno.EADDRINUSE, HealthStatus.LOCAL_ERROR),
         (errno.EADDRNOTAVAIL, HealthStatus.LOCAL_ERROR),
+        (errno.EMFILE, HealthStatus.LOCAL_ERROR),
         (errno.EPROTO, HealthStatus.REMOTE_ERROR),
+        (errno.EALREADY, HealthStatus.REMOTE_ERROR),  # it does not accept our connections
+        (errno.EACCES, HealthStatus.REMOTE_DROPPED),  # its certificate is not for the NID that was called
+        (errno.EINVAL, HealthStatus.REMOTE_DROPPED),  # fe80:: addresses that it lists
+        (errno.EAFNOSUPPORT, HealthStatus.REMOTE_DROPPED),
     ],
 )
 def test_every_error_has_its_status_and_names_the_target(number: int, status: HealthStatus) -> None:

@@ -112,6 +112,7 @@ NONE_V4 = Hello(4, US6.nid, US6.nid, LNET_PID, 0, 111, 0, -1).pack()
         (US, hello(ctype=-1), NO_REPLY),
         (US, hello(src=Nid(b"\xff" * 20)), NO_REPLY),
         (US, hello(src=Nid.parse("10.0.0.2@o2ib")), NO_REPLY),
+        (US6, hello(4, Nid.of(US6.nid.net, bytes(range(8))), US6.nid), NO_REPLY),
         (US, hello()[:52] + (17).to_bytes(4, "little"), NO_REPLY),
         (US, hello()[:52] + (2).to_bytes(4, "little") + b"\1\0\0\0" + bytes(4), NO_REPLY),
         (US6, hello(3), NO_REPLY),

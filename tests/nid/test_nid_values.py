@@ -260,3 +260,11 @@ def test_hostile_peers_cannot_grow_the_caches() -> None:
         assert NID4_BY_NID[nid] == 0x0002000000000000 | value
         assert NID_BY_WIRE[bytes(nid)] == nid
     assert max(len(NID_BY_NID4), len(NID4_BY_NID), len(NID_BY_WIRE)) <= 65536
+
+
+@pytest.mark.parametrize("net", ["tcp", "o2ib1", "bond2"])
+@pytest.mark.parametrize("extra", range(13))
+def test_on_nets_of_ip_addresses_others_are_malformed(net: str, extra: int) -> None:
+    """Only a wire can bring them: text and parts of programs have addresses."""
+    nid = Nid.of(Net.parse(net), bytes(range(1, 5 + extra)))
+    assert nid.is_malformed == (extra not in (0, 12))

@@ -12,7 +12,7 @@ import pytest
 from lnd.kit import hello_bytes, lnet_frame, until
 from support.ports import free_port
 from ulnet import Node
-from ulnet.core.md import MANAGE_REMOTE, OP_GET
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import LNET_PID, Nid
@@ -80,3 +80,18 @@ async def test_who_hangs_up_on_answers_leaves_the_health_of_the_ni(
         await until(lambda: not node.core.stats.msgs_alloc)
         assert not counts[HealthStatus.LOCAL_ERROR]
         assert node.core.nis[NODE].health == 1000
+
+
+async def test_a_peer_with_addresses_of_another_ip_version_is_reached_by_others() -> None:
+    """An honest peer of IPv4 and IPv6 took the health of the NI: it was reported as down."""
+    params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    async with Node(tcp=params) as node, Node(tcp=params) as peer:
+        for nid in (NODE, OTHER):
+            node.add_ni(str(nid))
+        peer.add_ni(str(GREEDY))
+        peer.attach(PORTAL, 7, bytearray(8), options=OP_PUT | MANAGE_REMOTE)
+        node.add_peer(GREEDY, ["fd00::74@tcp"])
+        for _ in range(40):
+            await node.put(GREEDY, PORTAL, 7, b"x" * 8)
+        assert node.core.nis[NODE].health == 1000
+        assert not node.core.stats.by_status[HealthStatus.LOCAL_ERROR]

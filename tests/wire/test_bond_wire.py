@@ -137,6 +137,7 @@ def test_bytes_of_a_hello_are_those_of_the_document() -> None:
         (lambda raw: raw.__setitem__(slice(76, 96), LO_NID), "cannot be a slave"),
         (lambda raw: raw.__setitem__(slice(76, 96), ANY_NID), "cannot be a slave"),
         (lambda raw: raw.__setitem__(76, 13), "bad NID"),
+        (lambda raw: raw.__setitem__(76, 4), "has no IP address"),
     ],
 )
 def test_each_rule_of_a_hello_is_checked(spoil, word: str) -> None:  # type: ignore[no-untyped-def]

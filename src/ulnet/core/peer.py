@@ -42,8 +42,8 @@ _NONE_WAITS: Final[deque[Msg]] = deque()  # shared: an empty one takes 624 bytes
 
 
 def may_be_peer(nid: Nid) -> bool:
-    """Whether nid can name an interface of another node: it is no wildcard, and not on lo."""
-    return not (nid.is_any or nid.net.type == NetType.LO)
+    """Whether nid can name an interface of another node: it is no wildcard, not on lo, and has an address."""
+    return not (nid.is_any or nid.is_malformed or nid.net.type == NetType.LO)
 
 
 def may_be_listed(nid: Nid) -> bool:

@@ -19,6 +19,7 @@ _ANY = b"\xff" * NID_SIZE
 _ANY_NID4 = 0xFFFFFFFFFFFFFFFF
 _ANY_TYPE = 0xFF
 _MAX_EXTRA = 12  # address bytes beyond the first four
+_IP_EXTRA = (0, 12)  # those of IPv4 and IPv6
 _CACHE_LIMIT = 65536  # entries: peers choose what we look up, so every cache forgets all when full
 
 
@@ -107,6 +108,11 @@ class Nid(bytes):
     def is_large(self) -> bool:
         """Whether the address is longer than four bytes, so that only the large forms can carry it."""
         return self[0] != 0 and self[1] != _ANY_TYPE
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether this is on a net of IP addresses, and has none: only the wire can bring such a NID."""
+        return self[0] not in _IP_EXTRA and self[1] in IP_TYPES
 
     @property
     def is_any(self) -> bool:

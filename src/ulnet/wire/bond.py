@@ -355,9 +355,12 @@ def _fields(layout: struct.Struct, buf: Buffer) -> tuple[Any, ...]:
 
 def _nid(raw: bytes) -> Nid:
     try:
-        return Nid(raw)
+        nid = Nid(raw)
     except NidError as error:
         raise WireError(f"a bonding message with a bad NID: {error}") from None
+    if nid.is_malformed:
+        raise WireError(f"a bonding message with a bad NID: {nid} has no IP address")
+    return nid
 
 
 def _bond_nid(raw: bytes) -> Nid:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.msg import Incoming, Msg, Transit
 from ulnet.core.ni import MAX_HEALTH, NI
-from ulnet.core.peer import PeerNi
+from ulnet.core.peer import PeerNi, may_be_peer
 from ulnet.core.routing.choose import RoutedSelector
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.router import OVERDUE, Router
@@ -169,7 +169,7 @@ class Forwarding:
             return OVERDUE
         dest = self._state.peers.learn(hdr.dest_nid)
         if dest is None:
-            return "too many unknown peers"
+            return "too many unknown peers" if may_be_peer(hdr.dest_nid) else "its destination is no node"
         try:
             ni, pni, final = self._path(transit, dest, hdr)
         except LNetError:

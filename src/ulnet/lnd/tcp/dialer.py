@@ -411,7 +411,12 @@ class Dialer:
             if not self._shared.budget.enter(self, silent, self._peer.only_answers):
                 self._retired = True
                 return
-            if self._call(ctype):
+            try:
+                called = self._call(ctype)
+            except BaseException:
+                self._make_room()
+                raise
+            if called:
                 self._shared.progress.watch(self)
                 self._called = self._shared.now
                 if self._silence:
@@ -440,10 +445,10 @@ class Dialer:
         at = self._at
         assert at is not None
         own, called = at.device.nid, at.target
-        where = f"[{called.ip}]:{port}" if called.is_large else f"{called.ip}:{port}"
-        if called.is_large != own.is_large:
+        if called.is_large != own.is_large or called.is_malformed:
             self._failed(errno.EAFNOSUPPORT, f"{state.identity.nid} and {peer.nid} are not of one IP version")
             return False
+        where = f"[{called.ip}]:{port}" if called.is_large else f"{called.ip}:{port}"
         taken = {conn.source_port for conn in peer.conns}
         try:
             sock = sockets.dial(own, at.device.interface, called, port, params, taken)

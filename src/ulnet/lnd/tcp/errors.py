@@ -10,9 +10,21 @@ from ulnet.nid import Nid
 
 __all__ = ["Failure", "connect_status", "send_status", "why_connect_failed", "why_handshake_broke"]
 
-# The peer hung up, reset the connection, or said what it must not: no fault of ours (docs/compatibility.md).
-_BY_PEER = frozenset({e.ECONNRESET, e.EPIPE, e.EPROTO, e.ESTALE})
-_DROPPED = frozenset({e.ENETDOWN, e.EHOSTUNREACH, e.ENETUNREACH, e.ECONNREFUSED, e.ECONNRESET})
+# What fails here, whoever is called. All else is the peer's, or the network's: who hangs up, has another's
+# certificate, or lists addresses that cannot be called must not lower the health of a local NI
+# (docs/compatibility.md).
+_OWN = frozenset(
+    {
+        *(e.ENOMEM, e.ENOBUFS, e.EMFILE, e.ENFILE, e.EADDRINUSE, e.EADDRNOTAVAIL),
+        *(e.ENETDOWN, e.ENETUNREACH, e.EHOSTUNREACH, e.ENODEV, e.ENXIO, e.EBADF, e.EIO, e.ESHUTDOWN),
+    }
+)
+_DROPPED = frozenset(
+    {
+        *(e.ENETDOWN, e.EHOSTUNREACH, e.ENETUNREACH, e.ECONNREFUSED, e.ECONNRESET),
+        *(e.EAFNOSUPPORT, e.EINVAL, e.EACCES, e.EPERM),  # its address, its certificate, or a rule for it
+    }
+)
 _FIRST_UNPRIVILEGED = 1024
 
 
@@ -38,7 +50,7 @@ def send_status(errno: int) -> HealthStatus:
 
 
 def _status(errno: int) -> HealthStatus:
-    return HealthStatus.REMOTE_ERROR if errno in _BY_PEER else HealthStatus.LOCAL_ERROR
+    return HealthStatus.LOCAL_ERROR if errno in _OWN else HealthStatus.REMOTE_ERROR
 
 
 def why_connect_failed(errno: int, where: str, source: str, seconds: float) -> str:

@@ -182,6 +182,8 @@ class PassiveHandshake(_Machine):
             raise WireError(f"HELLO version {hello.version} cannot name {own.nid}")
         if hello.src_nid.net != own.nid.net:
             raise WireError(f"HELLO from {hello.src_nid}, which is not on the net of {own.nid}")
+        if hello.src_nid.is_malformed:
+            raise WireError(f"HELLO from {hello.src_nid}, which has no IP address")
         return self._done(Verdict.HELLO)
 
     def _answer_to_unknown_version(self) -> bytes:

@@ -140,9 +140,8 @@ class NiState:
         self._note_certificate()
         if security is not Security.REQUIRE:
             return
-        failure = Failure(
-            errno.EACCES, HealthStatus.LOCAL_ERROR, f"{self.identity.nid} takes secured connections only"
-        )
+        reason = f"{self.identity.nid} takes secured connections only"
+        failure = Failure(errno.EACCES, HealthStatus.OK, reason)  # nobody's health suffers
         for peer in list(self.peers.values()):
             peer.close([conn for conn in peer.conns if not conn.rx.secure], failure)
 

