@@ -56,10 +56,13 @@ CM_FAILURES: Final = {
     CmEvent.DISCONNECTED: e.ECONNRESET,
 }
 
+# Calls that fail, by their errno. All others failed by what the peer said (docs/compatibility.md).
 _CONNECT: Final = {
     e.EHOSTUNREACH: HealthStatus.NETWORK_TIMEOUT,
     e.ETIMEDOUT: HealthStatus.NETWORK_TIMEOUT,
     e.ECONNREFUSED: HealthStatus.REMOTE_DROPPED,
+    e.ENETDOWN: HealthStatus.LOCAL_DROPPED,
+    e.ENOTCONN: HealthStatus.LOCAL_DROPPED,
 }
 
 # What the core hears of a device; what is not here is told to the log alone.
@@ -107,9 +110,10 @@ def aborted(phase: Phase, errno: int) -> HealthStatus:
     return _ABORTED[phase][errno != e.ETIMEDOUT]
 
 
-def connect_status(errno: int) -> HealthStatus:
-    """The health status of what waited for a connection that could not be made."""
-    return _CONNECT.get(errno, HealthStatus.LOCAL_DROPPED)
+def connect_status(errno: int, of_device: bool = False) -> HealthStatus:
+    """The health status of what waited for a connection that could not be made, by its peer or a device."""
+    others = HealthStatus.LOCAL_DROPPED if of_device else HealthStatus.REMOTE_ERROR
+    return _CONNECT.get(errno, others)
 
 
 def why_unconnected(errno: int, peer: str, service: int) -> str:
