@@ -366,6 +366,7 @@ def test_a_peer_that_lists_such_nids_loses_few_answers_and_costs_no_health() -> 
     listed = [NiEntry(foe.nid), *(NiEntry(Nid.parse(f"fd00::{at:x}@o2ib")) for at in range(1, 12))]
     data = PingInfo(0x3E, LNET_PID, 99, listed).pack()
     own = foe.core.info._ping  # what pings are answered with, too
+    assert own is not None
     own.fragments, own.length = [memoryview(data)], len(data)
     md = foe.core.memory.md_bind(data, None, threshold=2)
     foe.loop.enter(lambda: foe.core.put(md, node.nid, 0, PING_MATCH_BITS))
