@@ -9,6 +9,7 @@ import pytest
 from lnd.o2ib.test_handshake import conns
 from lnd.o2ib.test_traffic import BIG, PORTAL, header
 from support.rdma import Stranger, node_and_stranger
+from ulnet.control.access import access_of
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, TRUNCATE
 from ulnet.core.status import HealthStatus as S
 from ulnet.core.status import LNetError
@@ -331,6 +332,21 @@ def test_what_the_device_refuses_is_charged_here() -> None:
     assert put.status == -errno.EINVAL
     assert put.reason.endswith("no queue pair")
     assert set(charged(node)) == {S.LOCAL_DROPPED}
+
+
+def test_what_an_access_list_ends_is_not_charged_here() -> None:
+    sim, node, stranger = connected()
+    node.put(stranger.nid, PORTAL, data=b"x", ack=False)  # and so discover it
+    sim.run(1.0)
+    (conn,) = conns(node)
+    conn.credits = 2
+    puts = [node.put(stranger.nid, PORTAL, data=b"x", ack=False) for _ in range(6)]
+    get = node.get(stranger.nid, PORTAL, size=BIG)
+    sim.run(1e-6)
+    node.loop.enter(node.core.set_access, access_of(deny=[str(stranger.nid)]))
+    assert lowest(sim, node, 1.0) == 1000
+    assert {one.status for one in (*puts, get)} == {-errno.EACCES}
+    assert charged(node) == {S.REMOTE_ERROR: 7}
 
 
 def test_the_status_of_calls_that_fail() -> None:

@@ -107,6 +107,8 @@ CM_REASONS: Final = {
 
 def aborted(phase: Phase, errno: int) -> HealthStatus:
     """The health status of a transmit whose connection ended with that errno."""
+    if errno == e.EACCES:  # an access list here, which denies the peer
+        return HealthStatus.REMOTE_ERROR
     return _ABORTED[phase][errno != e.ETIMEDOUT]
 
 
