@@ -51,10 +51,15 @@ def charged(node: SimNode, nid: str = "") -> dict[S, int]:
 
 def test_the_status_of_each_phase() -> None:
     assert {phase: (aborted(phase, errno.ETIMEDOUT), aborted(phase, errno.EIO)) for phase in Phase} == {
-        Phase.QUEUED: (S.LOCAL_TIMEOUT, S.LOCAL_ERROR),
+        Phase.QUEUED: (S.LOCAL_TIMEOUT, S.REMOTE_ERROR),
         Phase.SENDING: (S.NETWORK_TIMEOUT, S.REMOTE_DROPPED),
         Phase.WAITING: (S.REMOTE_TIMEOUT, S.REMOTE_DROPPED),
     }
+
+
+@pytest.mark.parametrize("number", [errno.ENETDOWN, errno.ESHUTDOWN])
+def test_what_waits_when_connections_end_by_what_happens_here_is_charged_here(number: int) -> None:
+    assert aborted(Phase.QUEUED, number) is S.LOCAL_ERROR
 
 
 def test_a_get_has_the_whole_time_and_is_charged_to_who_does_not_answer() -> None:
@@ -332,6 +337,25 @@ def test_what_the_device_refuses_is_charged_here() -> None:
     assert put.status == -errno.EINVAL
     assert put.reason.endswith("no queue pair")
     assert set(charged(node)) == {S.LOCAL_DROPPED}
+
+
+@pytest.mark.parametrize("how", ["hangs up", "breaks the protocol"])
+def test_what_waits_for_a_credit_when_a_peer_ends_the_connection_is_charged_to_it(how: str) -> None:
+    sim, node, stranger = connected()
+    node.put(stranger.nid, PORTAL, data=b"x", ack=False)  # and so discover it
+    sim.run(1.0)
+    (conn,) = conns(node)
+    conn.credits = 2
+    puts = [node.put(stranger.nid, PORTAL, data=b"x", ack=False) for _ in range(8)]
+    sim.run(1e-6)
+    assert stranger.pair is not None
+    if how == "hangs up":
+        stranger.pair.close()
+    else:
+        stranger.say(O2ibType.NOOP, credits=200)
+    assert lowest(sim, node, 0.2) == 1000
+    assert charged(node) == {S.REMOTE_ERROR: 6, S.REMOTE_DROPPED: 2}
+    assert {put.status for put in puts} <= {-errno.ECONNRESET, -errno.EPROTO}
 
 
 def test_what_an_access_list_ends_is_not_charged_here() -> None:

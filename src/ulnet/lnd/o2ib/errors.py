@@ -42,10 +42,12 @@ class Phase(Enum):
 
 # How a transmit ends in each phase: when its connection timed out, and when it ended otherwise.
 _ABORTED: Final = {
-    Phase.QUEUED: (HealthStatus.LOCAL_TIMEOUT, HealthStatus.LOCAL_ERROR),
+    Phase.QUEUED: (HealthStatus.LOCAL_TIMEOUT, HealthStatus.REMOTE_ERROR),
     Phase.SENDING: (HealthStatus.NETWORK_TIMEOUT, HealthStatus.REMOTE_DROPPED),
     Phase.WAITING: (HealthStatus.REMOTE_TIMEOUT, HealthStatus.REMOTE_DROPPED),
 }
+
+_OWN: Final = frozenset({e.ENETDOWN, e.ESHUTDOWN})  # connections that end by what happens here
 
 # The errno of an attempt to connect that failed.
 CM_FAILURES: Final = {
@@ -109,6 +111,8 @@ def aborted(phase: Phase, errno: int) -> HealthStatus:
     """The health status of a transmit whose connection ended with that errno."""
     if errno == e.EACCES:  # an access list here, which denies the peer
         return HealthStatus.REMOTE_ERROR
+    if phase is Phase.QUEUED and errno in _OWN:
+        return HealthStatus.LOCAL_ERROR
     return _ABORTED[phase][errno != e.ETIMEDOUT]
 
 
