@@ -185,6 +185,50 @@ def test_a_restarted_peer_is_not_given_what_its_former_life_may_have() -> None:
     assert bond_of(a).peers[Nid.parse(B_BOND)].guard == tag_of(b.core.state.cookie) != known
 
 
+def lowest(sim: Simulation, node: SimNode) -> int:
+    """The least health of its bonding NI in the next 20 s."""
+    least = bond_of(node).ni.health
+    for _ in range(200):
+        sim.run(0.1)
+        least = min(least, bond_of(node).ni.health)
+    return least
+
+
+@pytest.mark.requirement("BOND-health")
+@pytest.mark.parametrize("silent", [True, False])
+def test_what_a_restart_of_the_peer_ends_is_not_charged_here(silent: bool) -> None:
+    sim = Simulation(seed=5, link=LinkParams(rate=RATE))
+    a, b = pair(sim)
+    puts = load(a)
+    some_on_the_default_slave(sim, b)
+    b.kill(silent=silent)
+    sim.run(0.5)
+    b.restart()
+    assert lowest(sim, a) == 1000
+    sim.run_until_quiet(2000)
+    assert any("its former life may have the message" in put.reason for put in puts)
+    assert not any(bond_of(a).ni.health_stats.by_status)
+
+
+@pytest.mark.requirement("BOND-health")
+def test_messages_that_are_cancelled_before_the_handshake_charge_nobody() -> None:
+    sim = Simulation(seed=6)
+    a, b = (bonded(sim, name, *nids) for name, nids in (("a", A), ("b", B)))
+    b.attach(30)
+    puts = load(a)  # they wait for the handshake
+    for put in puts:
+        assert put.md is not None
+        a.loop.enter(a.core.memory.md_unlink, put.md)
+    assert lowest(sim, a) == 1000
+    assert {(put.status, put.reason) for put in puts} == {
+        (-errno.ECANCELED, "the memory descriptor was unlinked before the message left")
+    }
+    assert not any(bond_of(a).ni.health_stats.by_status)
+    later = a.put(B_BOND, 30, data=b"x")
+    sim.run_until_quiet()
+    assert later.ok
+
+
 @pytest.mark.requirement("BOND-hello")
 def test_messages_that_waited_for_the_handshake_are_named_too() -> None:
     sim = Simulation(seed=6, link=LinkParams(rate=RATE))

@@ -144,7 +144,7 @@ class BondNi:
             return
         if not self.core.identify(msg, peer):
             reason = "the peer was restarted: its former life may have the message"
-            self._fail(msg, errno.ECONNRESET, reason, HealthStatus.LOCAL_ERROR)
+            self._fail(msg, errno.ECONNRESET, reason)
             return
         if msg.attempts is not None:
             failed = [(ni, pni.nid) for ni, pni in msg.attempts.tried]
@@ -173,7 +173,8 @@ class BondNi:
             counted.sent[kind] += 1
             counted.sent_bytes += msg.hdr.payload_length
 
-    def _fail(self, msg: Msg, err: int, reason: str, status: HealthStatus) -> None:
+    def _fail(self, msg: Msg, err: int, reason: str, status: HealthStatus = HealthStatus.OK) -> None:
+        """End msg with that errno, soon; with OK nobody is charged."""
         self.core.defer(self.core.completed, [msg], status, err, reason)
 
     def _fail_waiting(self, peer: BondPeer, err: int, reason: str, status: HealthStatus) -> None:
@@ -374,7 +375,7 @@ class BondNi:
             msg = peer.waiting.popleft()
             if msg.md is not None and msg.md.aborted:
                 reason = "the memory descriptor was unlinked before the message left"
-                self._fail(msg, errno.ECANCELED, reason, HealthStatus.LOCAL_ERROR)
+                self._fail(msg, errno.ECANCELED, reason)
             else:
                 self._send_on(peer, msg)
 

@@ -446,20 +446,26 @@ class Conn:
         """msg is the REPLY to that GET: write it to the memory of who asked."""
         length = msg.hdr.payload_length
         tx = Tx(O2ibType.GET_DONE, _NO_BODY, self.ni.now() + self.ni.timeout, msg)
+        if length > rx.target.length:
+            text = f"{self.peer.nid} has {rx.target.length} bytes for {length}"
+            self._no_reply(rx, msg, HealthStatus.REMOTE_ERROR, LNetError(errno.EMSGSIZE, text))
+            return
         try:
-            if length > rx.target.length:
-                raise LNetError(errno.EMSGSIZE, f"{self.peer.nid} has {rx.target.length} bytes for {length}")
             if length:
                 tx.mapped = self.ni.map_payload(msg, self.pair)
         except LNetError as failed:
-            self.get_nak(rx, -failed.errno)
-            self.ni.fail_unsent(msg, HealthStatus.LOCAL_ERROR, failed.errno, failed.text)
+            self._no_reply(rx, msg, HealthStatus.LOCAL_ERROR, failed)
             return
         pieces = tx.mapped.pieces if tx.mapped is not None else ()
         writes = writes_to(rx.target, pieces, length, self.ni.device.pieces)
         tx.complete(O2ibType.GET_DONE, rx.cookie, length, writes)
         self.ni.take(tx)
         self._queue_oob(tx)
+
+    def _no_reply(self, rx: GetRx, msg: Msg, status: HealthStatus, why: LNetError) -> None:
+        """Answer that GET with an errno: msg, its REPLY, fails, and is not tried on another path."""
+        self.get_nak(rx, -why.errno)
+        self.ni.failures.add(msg, status, why.errno, why.text)
 
     def _get_done(self, head: Head, data: bytes) -> None:
         cookie, _, status, _ = unpack_body(head, data)[3:]

@@ -42,10 +42,12 @@ class Phase(Enum):
 
 # How a transmit ends in each phase: when its connection timed out, and when it ended otherwise.
 _ABORTED: Final = {
-    Phase.QUEUED: (HealthStatus.LOCAL_TIMEOUT, HealthStatus.LOCAL_ERROR),
+    Phase.QUEUED: (HealthStatus.LOCAL_TIMEOUT, HealthStatus.REMOTE_ERROR),
     Phase.SENDING: (HealthStatus.NETWORK_TIMEOUT, HealthStatus.REMOTE_DROPPED),
     Phase.WAITING: (HealthStatus.REMOTE_TIMEOUT, HealthStatus.REMOTE_DROPPED),
 }
+
+_OWN: Final = frozenset({e.ENETDOWN, e.ESHUTDOWN})  # connections that end by what happens here
 
 # The errno of an attempt to connect that failed.
 CM_FAILURES: Final = {
@@ -56,10 +58,13 @@ CM_FAILURES: Final = {
     CmEvent.DISCONNECTED: e.ECONNRESET,
 }
 
+# Calls that fail, by their errno. All others failed by what the peer said (docs/compatibility.md).
 _CONNECT: Final = {
     e.EHOSTUNREACH: HealthStatus.NETWORK_TIMEOUT,
     e.ETIMEDOUT: HealthStatus.NETWORK_TIMEOUT,
     e.ECONNREFUSED: HealthStatus.REMOTE_DROPPED,
+    e.ENETDOWN: HealthStatus.LOCAL_DROPPED,
+    e.ENOTCONN: HealthStatus.LOCAL_DROPPED,
 }
 
 # What the core hears of a device; what is not here is told to the log alone.
@@ -104,12 +109,17 @@ CM_REASONS: Final = {
 
 def aborted(phase: Phase, errno: int) -> HealthStatus:
     """The health status of a transmit whose connection ended with that errno."""
+    if errno == e.EACCES:  # an access list here, which denies the peer
+        return HealthStatus.REMOTE_ERROR
+    if phase is Phase.QUEUED and errno in _OWN:
+        return HealthStatus.LOCAL_ERROR
     return _ABORTED[phase][errno != e.ETIMEDOUT]
 
 
-def connect_status(errno: int) -> HealthStatus:
-    """The health status of what waited for a connection that could not be made."""
-    return _CONNECT.get(errno, HealthStatus.LOCAL_DROPPED)
+def connect_status(errno: int, of_device: bool = False) -> HealthStatus:
+    """The health status of what waited for a connection that could not be made, by its peer or a device."""
+    others = HealthStatus.LOCAL_DROPPED if of_device else HealthStatus.REMOTE_ERROR
+    return _CONNECT.get(errno, others)
 
 
 def why_unconnected(errno: int, peer: str, service: int) -> str:

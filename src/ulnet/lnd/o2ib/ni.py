@@ -154,9 +154,10 @@ class NiState:
                 continue
             try:
                 txs.append(self._transmit(msg, bool(peer.conns)))
-            except (LNetError, WireError) as failed:
-                number = failed.errno if isinstance(failed, LNetError) else errno.EINVAL
-                self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, number, str(failed))
+            except LNetError as failed:
+                self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, failed.errno, failed.text)
+            except WireError as unfit:  # the message's own header: nobody is charged
+                self.fail_unsent(msg, HealthStatus.OK, errno.EINVAL, str(unfit))
         if txs:
             self.arm(txs[0].deadline)
             peer.launch(txs)
@@ -173,7 +174,7 @@ class NiState:
                 self.fail_unsent(msg, HealthStatus.REMOTE_ERROR, errno.EACCES, denied)
             else:
                 text = f"{nid}: o2ib carries NIDs of four bytes only"
-                self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, errno.EAFNOSUPPORT, text)
+                self.fail_unsent(msg, HealthStatus.REMOTE_ERROR, errno.EAFNOSUPPORT, text)
 
     def _transmit(self, msg: Msg, connected: bool) -> Tx:
         """The transmit for a message (spec §4). Raises LNetError, WireError.

@@ -135,7 +135,7 @@ class Peer:
         try:
             conn.pair = ni.device.connect(self.nid.ip, conn, request.pack(), self._shape(params, version))
         except LNetError as failed:
-            ni.loop.call_soon(self._failed, conn, Failure(failed.errno, failed.text))
+            ni.loop.call_soon(self._failed, conn, Failure(failed.errno, failed.text), True)
 
     def acknowledged(self, conn: Conn, private: bytes) -> None:
         """A call was accepted: the CONNACK is in the private data."""
@@ -239,7 +239,7 @@ class Peer:
         """A call came to nothing."""
         self._failed(conn, Failure(number, why_unconnected(number, str(self.nid), self.ni.params.service)))
 
-    def _failed(self, conn: Conn, failure: Failure) -> None:
+    def _failed(self, conn: Conn, failure: Failure, of_device: bool = False) -> None:
         if self.calling is not conn:
             return
         self._hang_up(conn)
@@ -250,7 +250,7 @@ class Peer:
         core.unconnected(ni.ni, self.nid, failure.errno)
         self._distrust()
         if not (self.conns or self.accepting):
-            self.fail_queue(connect_status(failure.errno), failure)
+            self.fail_queue(connect_status(failure.errno, of_device), failure)
         ni.forget_if_idle(self)
 
     # Connections come and go ------------------------------------------------------------------------
