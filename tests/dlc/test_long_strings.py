@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -107,9 +107,9 @@ def test_thousands_of_unknown_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     look = difflib.get_close_matches
 
-    def counted(word: str, *more: object, **options: float) -> list[str]:
+    def counted(word: str, names: Sequence[str], *, n: int, cutoff: float) -> list[str]:
         asked.append(word)
-        return look(word, *more, **options)  # type: ignore[arg-type]
+        return look(word, names, n=n, cutoff=cutoff)
 
     monkeypatch.setattr("difflib.get_close_matches", counted)
     found = read_config("".join(f"s{number}: 1\n" for number in range(2000)) + "nets:\n")
