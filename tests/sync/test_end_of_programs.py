@@ -31,6 +31,14 @@ def wait(call):
     print("cancelled\\n", end="", flush=True)
     told.set()
 
+goes_on = threading.Event()
+
+@service.method("slow")
+def slow(call):
+    began.set()
+    goes_on.wait()
+    return bytes(call.data)
+
 @service.method("stuck")
 def stuck(call):
     began.set()
@@ -67,9 +75,10 @@ except KeyboardInterrupt:
 """
 
 
-def _started(program: str) -> subprocess.Popen[str]:
+def started(program: str, begin: str = _BEGIN) -> subprocess.Popen[str]:
+    """A program with two nodes, a service and its client."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", _BEGIN.replace("{port}", str(free_port())) + program],
+        [sys.executable, "-W", "error", "-c", (begin + program).replace("{port}", str(free_port()))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -78,7 +87,7 @@ def _started(program: str) -> subprocess.Popen[str]:
 
 
 def test_a_program_ends_that_left_all_open() -> None:
-    with _started(_LEFT_OPEN) as program:
+    with started(_LEFT_OPEN) as program:
         out, err = program.communicate(timeout=120)
     assert (program.returncode, err) == (0, "")
     said = out.splitlines()
@@ -87,7 +96,7 @@ def test_a_program_ends_that_left_all_open() -> None:
 
 
 def test_ctrl_c_cancels_a_call() -> None:
-    with _started(_INTERRUPTED) as program:
+    with started(_INTERRUPTED) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "began\n"
         program.send_signal(signal.SIGINT)

@@ -35,8 +35,8 @@ as lustre_routes_config has them. What has no place in the result is told on sta
 Exit status: 0 done, 1 nothing to convert, 2 an error, whose first words name its kind.
 """
 _FILE_NAME = re.compile(r"[^\s(){}=;#]*[./][^\s(){}=;#]*\Z")
-_OPTIONS = re.compile(r"^\s*options\s", re.MULTILINE)
-_SECTION = re.compile(r"^(---|[A-Za-z_][A-Za-z0-9_ -]*:(?=\s|\Z)(?!\s*\{[^}]*gateway))", re.MULTILINE)
+_OPTIONS = re.compile(r"^[^\S\n]*options\s", re.MULTILINE)
+_SECTION = re.compile(r"^(---|[A-Za-z_][A-Za-z0-9_ -]*:(?=\s|\Z)(?!\s*\{[^{}]*gateway))", re.MULTILINE)
 
 
 def main(argv: list[str]) -> int:

@@ -24,9 +24,10 @@ __all__ = ["LegacyError", "read_ip2nets", "read_networks", "read_routes"]
 
 _LONGEST = 65536
 _MOST_NETS = 64
-_SPEC = re.compile(r"\s*([A-Za-z0-9]+(?:\[[^\]]*\])?)\s*(?:\((.*)\))?\s*(\[[^\]]*\])?\s*\Z", re.DOTALL)
+_NET = re.compile(r"[A-Za-z0-9]+(?:\[[^\]]*\])?")
+_CPTS = re.compile(r"\[[^\]]*\]\Z")
 _HEAD = re.compile(r"\s*([A-Za-z0-9]+\s*(?:\([^()]*\))?\s*(?:\[[^\]]*\])?)(?:\s+(.*))?\Z", re.DOTALL)
-_OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*(.*?)\s*\Z", re.DOTALL)
+_OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=")
 _HOPS = re.compile(r"([0-9]{1,3})(?::([0-9]{1,9}))?\Z")  # and a priority
 _LIKE_NUMBER = re.compile(r"[-+]?[0-9]")
 _PLAIN_NET = re.compile(r"[A-Za-z0-9]+\Z")
@@ -184,33 +185,50 @@ def _split(text: str, separators: str) -> list[str]:
 
 def _bond(text: str) -> BondAdd | None:
     """`bond0(*@tcp0, *@tcp1, mode=loadbalance)`; None: another net."""
-    match = _SPEC.match(text)
-    if match is None or not is_bond(match[1]):
+    parts = _parts(text)
+    if parts is None or not is_bond(parts[0]):
         return None
     try:
-        return bond_from_words(match[1], _split(match[2] or "", ","))
+        return bond_from_words(parts[0], _split(parts[1], ","))
     except BondSpecError as bad:
         raise LegacyError(str(bad), "bad bond") from None
 
 
+def _parts(text: str) -> tuple[str, str, str | None] | None:
+    """A net, what stands in its parentheses, its CPTs; None: it has another form."""
+    text = text.strip()
+    net = _NET.match(text)
+    if net is None:
+        return None
+    inside, rest = "", text[net.end() :].lstrip()
+    if rest.startswith("("):
+        end = rest.rfind(")")
+        if end < 0:
+            return None
+        inside, rest = rest[1:end], rest[end + 1 :].lstrip()
+    if rest and not _CPTS.match(rest):
+        return None
+    return net[0], inside, rest or None
+
+
 def _spec(text: str, tunables: Tunables) -> tuple[str, list[str], Tunables, str | None]:
     """`tcp0(eth0[0,1], eth1, credits=256)[0-3]`: net, interfaces, tunables, CPTs."""
-    match = _SPEC.match(text)
-    if match is None:
+    parts = _parts(text)
+    if parts is None:
         raise LegacyError(f"{shown(text.strip())} is no net with interfaces: write tcp0 or tcp0(eth0,eth1)")
-    net, inside, cpts = match.groups()
+    net, inside, cpts = parts
     try:
         Net.parse(net)
     except NidError as bad:
         raise LegacyError(str(bad), "bad net") from None
     interfaces: list[str] = []
     options: Tunables = {}
-    for part in _split(inside or "", ","):
+    for part in _split(inside, ","):
         option = _OPTION.match(part)
         if option is None:
             interfaces.append(_interface(part, net))
         else:
-            options[option[1]] = _option(option[1], option[2], net)
+            options[option[1]] = _option(option[1], part[option.end() :].strip(), net)
     return net, interfaces, {**tunables, **options}, cpts
 
 

@@ -13,7 +13,7 @@ from ulnet.nid import Net, NidError
 
 __all__ = ["BondSpecError", "bond_from_words", "is_bond"]
 
-_OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*(.*?)\s*\Z", re.DOTALL)
+_OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=")
 _LISTS = ("bds", "weights")
 _TEXTS = ("mode", "policy", "failback")
 
@@ -39,7 +39,7 @@ def bond_from_words(net: str, words: Sequence[str]) -> BondAdd:
     for word in words:
         option = _OPTION.match(word)
         if option is not None:
-            key, value = option[1], option[2]
+            key, value = option[1], word[option.end() :].strip()
             if key not in (*_LISTS, *_TEXTS, "keepalive"):
                 known = ", ".join((*_TEXTS, *_LISTS, "keepalive"))
                 raise BondSpecError(f"net {name}: no option is called {key!r}: known are {known}")

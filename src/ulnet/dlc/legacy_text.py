@@ -22,7 +22,7 @@ _ASSIGNED = re.compile(rf"\s*(?:{'|'.join(KINDS)})\s*=")
 _ASSIGNMENT = re.compile(rf"({'|'.join(KINDS)})\s*=\s*")
 _BRACKETS = re.compile(r"\([^()]*\)")
 _COMMENT = re.compile(r"#[^;\n]*")
-_CONFIGURED = re.compile(r"^\s*([A-Za-z0-9]+)\s*:\s*\{", re.MULTILINE)
+_CONFIGURED = re.compile(r"^[^\S\n]*([A-Za-z0-9]+)\s*:\s*\{", re.MULTILINE)
 _ROUTE = re.compile(r"\s*([^\s:{}]+)\s*:\s*\{([^{}]*)\}\s*", re.DOTALL)
 _NAME = re.compile(r"(?:^|[\s,])([A-Za-z_]+)\s*:\s*")
 _HOP = re.compile(r"[0-9]{1,3}\Z")
@@ -32,19 +32,25 @@ _PRIORITY = re.compile(r"[0-9]{1,9}\Z")
 def read_text(text: str) -> list[Request]:
     """The requests of assignments, or of text whose form tells what it is. Raises LegacyError."""
     if _ASSIGNED.match(_COMMENT.sub("", text)):
-        return [request for kind, value in _assignments(text) for request in read_as(kind, value)]
-    return read_as(_kind_of(text), text) if _COMMENT.sub("", text).strip() else []
+        return [request for kind, value in _assignments(text) for request in _read_value(kind, value)]
+    return _read_value(_kind_of(text), text) if _COMMENT.sub("", text).strip() else []
 
 
 def read_as(kind: str, text: str) -> list[Request]:
     """The requests of the parameter `kind`, with its name before it or without. Raises LegacyError."""
+    if not _ASSIGNED.match(_COMMENT.sub("", text)):
+        return _read_value(kind, text)
+    values = _assignments(text)
+    for name, _ in values:
+        if name != kind:
+            raise LegacyError(f"{name}= stands where {kind}= is expected: use the option --{name}")
+    return [request for _, value in values for request in _read_value(kind, value)]
+
+
+def _read_value(kind: str, text: str) -> list[Request]:
     bare = _COMMENT.sub("", text)
-    if _ASSIGNED.match(bare):
-        values = _assignments(text)
-        for name, _ in values:
-            if name != kind:
-                raise LegacyError(f"{name}= stands where {kind}= is expected: use the option --{name}")
-        return [request for _, value in values for request in read_as(kind, value)]
+    if again := _ASSIGNED.match(bare):
+        raise LegacyError(f"{shown(again[0].strip())} stands in the value of {kind}=: write the name once")
     if not bare.strip(" \t\r\n;,"):
         return []
     if kind == "networks":
@@ -71,14 +77,14 @@ def _assignments(text: str) -> list[tuple[str, str]]:
         words = shlex.split(_ASSIGNMENT.sub(r"\1=", text), comments=True)
     except ValueError as bad:
         raise LegacyError(f"{shown(text)}: {bad}: close the quotation mark") from None
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, list[str]]] = []
     for word in words:
         name, equals, value = word.partition("=")
         if equals and name in KINDS:
-            found.append((name, value))
+            found.append((name, [value]))
         elif found:  # the value was not quoted
-            found[-1] = (found[-1][0], f"{found[-1][1]} {word}")
-    return found
+            found[-1][1].append(word)
+    return [(name, " ".join(parts)) for name, parts in found]
 
 
 def _kind_of(text: str) -> str:
@@ -113,10 +119,10 @@ def _alone(net: str) -> LegacyError:
 
 
 def _read_routes_config(text: str) -> list[RouteAdd]:
-    rest = _COMMENT.sub("", text)
+    rest = _COMMENT.sub("", text).strip()
     routes: list[RouteAdd] = []
     at = 0
-    while rest[at:].strip():
+    while at < len(rest):
         route = _ROUTE.match(rest, at)
         if route is None:
             line = rest[at:].strip().partition("\n")[0]

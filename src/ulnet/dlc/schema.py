@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.yaml_in import MapNode, Node, ScalarNode, SeqNode
 
 __all__ = ["Schema"]
+
+
+_MOST_EXPLAINED: Final = 100  # unknown keys of a file: to look for a name that is like it takes long
 
 
 class Schema:
@@ -18,6 +22,7 @@ class Schema:
         self.verb = verb
         self.errors: list[ErrorItem] = []
         self.lines: list[int] = []  # of the errors
+        self._unknown = 0
         self.lnd_timeout: str | None = None  # what an export says that follows from its settings
 
     def mark(self) -> int:
@@ -35,6 +40,11 @@ class Schema:
 
     def unknown(self, key: ScalarNode, what: str, names: Sequence[str]) -> None:
         """Note a key that nobody knows."""
+        self._unknown += 1
+        if self._unknown > _MOST_EXPLAINED:
+            way_out = f"correct the {_MOST_EXPLAINED} before it first"
+            self.refuse(key.line, f"invalid key '{key.text}' in {what}: {way_out}")
+            return
         from difflib import get_close_matches  # late: good files do not need it
 
         close = get_close_matches(key.text, names, n=1, cutoff=0.6)

@@ -26,6 +26,7 @@ from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.nid.errors import shown
 from ulnet.node.attachment import Attachment
 from ulnet.node.drivers import DriverCalls, carriers, everywhere, parameters_of
+from ulnet.node.forks import forked, in_forks
 from ulnet.node.inbox import Inbox, Message
 from ulnet.node.machine import Machine
 from ulnet.node.messages import MessageCalls
@@ -46,7 +47,8 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     """One LNet node in this process.
 
     Use it as `async with Node() as node:`, or call `start` and `close`. NIDs are given as `Nid` or text.
-    Everything runs in the thread of the event loop; nothing here is thread-safe. `topology` stands in for
+    Everything runs in the thread of the event loop; nothing here is thread-safe. A process that is forked has
+    no node: all calls raise LNetError(ENETDOWN) there. `topology` stands in for
     the machine's NUMA nodes; `cpu_pattern` or `cpu_npartitions` divides them into CPTs, by default one a
     node. `balance` tells how path selection weighs load, `recovery` how those that failed get well.
     `allow` and `deny` say who may connect, ping, push, and reach which portals: rules `[WHAT=]WHO`, as lnetd
@@ -96,11 +98,14 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         self._operations: Operations | None = None
         self._drivers: list[Lnd] = []
         self._own_drivers: list[Lnd] = []  # those of them to be closed
+        self._elsewhere = False  # it runs in the process of which this is a fork
 
     @property
     def core(self) -> LNet:
-        """The LNet instance. Raises LNetError(ENETDOWN) before `start` and after `close`."""
+        """The LNet instance. Raises LNetError(ENETDOWN) before `start`, after `close`, and in a fork."""
         if self._core is None:
+            if self._elsewhere:
+                raise forked("the node")
             raise LNetError(errno.ENETDOWN, "LNet is not configured on this node: start it first")
         return self._core
 
@@ -113,6 +118,8 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
 
     async def start(self) -> Self:
         """Bring up LNet with `0@lo` alone; a second call changes nothing."""
+        if self._elsewhere:
+            raise forked("the node")
         if self._core is not None:
             return self
         loop = self._loop = asyncio.get_running_loop()
@@ -146,6 +153,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
             core.register_lnd(driver)
         self._core = core
         self._operations = Operations(core, loop)
+        in_forks(self)
         core.start()
         return self
 
@@ -164,6 +172,13 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         finally:
             if self._core is core:  # nobody else closed it meanwhile
                 self._shut_down(core)
+
+    def forked(self) -> None:
+        """In a child of the process: it is the parent's, and nothing is done with it here."""
+        if self._core is not None:
+            self._elsewhere = True
+            self._core.state.running = False  # tasks and calls that end here, too, send nothing
+            self._core = self._operations = None
 
     def _shut_down(self, core: LNet) -> None:
         self._core = self._operations = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from ulnet.observe.changes import Event, RailCounts, changes, rails
 from ulnet.observe.snapshot import Snapshot
@@ -33,6 +33,8 @@ _FULL: Final = 0.75  # of the size: above it the oldest goes; the journal of tha
 _GIVE_UP: Final = 0.1  # of what there is goes when the file is full
 _LEAST_SIZE: Final = 1 << 20
 _MOST_EVENTS: Final = 200  # of one reading: more are counted together
+_NUMBER: Final = (int, float)
+_RAIL: Final[tuple[type | tuple[type, ...], ...]] = (_NUMBER, str, *[int] * len(RailCounts._fields))
 
 
 class HistoryError(Exception):
@@ -97,6 +99,8 @@ class History:
             raise HistoryError(f"{self.path} is no history of ulnet: name another file")
         elif version != _VERSION:
             raise HistoryError(f"{self.path} is of version {version}; this ulnet reads {_VERSION}")
+        elif self._db.execute("SELECT 1 FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone():
+            raise self._damaged("it has views or triggers")  # which may never end
         self._db.execute("PRAGMA synchronous = NORMAL")  # with WAL: only a power failure loses the last ones
         (page,) = self._db.execute("PRAGMA page_size").fetchone()
         most = max(self._max_size // 16 // page, 1)  # pages of the journal before it is taken over
@@ -117,6 +121,8 @@ class History:
         grown = [(rail, *_growth(self._counts.get(rail), one)) for rail, one in counts.items()]
         try:
             (last,) = self._db.execute("SELECT max(at) FROM readings").fetchone()
+            if last is not None and not isinstance(last, _NUMBER):
+                raise self._damaged(f"the last time is {type(last).__name__}")
             if last is not None and now <= last:
                 now = last + 0.001
             self._db.execute("BEGIN IMMEDIATE")
@@ -175,28 +181,50 @@ class History:
 
     @property
     def node(self) -> str:
-        """How the node was asked."""
-        found = self._db.execute("SELECT name FROM node").fetchone()
-        return str(found[0]) if found else ""
+        """How the node was asked. This and the others raise HistoryError."""
+        return next((str(name) for (name,) in self._rows("SELECT name FROM node LIMIT 1", (str,))), "")
 
     def readings(self, since: float, until: float) -> list[Reading]:
         """In order."""
-        rows = self._db.execute("SELECT * FROM readings WHERE at BETWEEN ? AND ? ORDER BY at", (since, until))
+        rows = self._rows(
+            "SELECT * FROM readings WHERE at BETWEEN ? AND ? ORDER BY at",
+            (_NUMBER, int, _NUMBER),
+            (since, until),
+        )
         return [Reading(at, bool(up), seconds) for at, up, seconds in rows]
 
     def rails(self, since: float, until: float) -> Iterator[tuple[float, str, RailCounts]]:
         """What each rail, and `node`, did since the reading before, in order."""
-        rows = self._db.execute("SELECT * FROM rails WHERE at BETWEEN ? AND ? ORDER BY at", (since, until))
+        rows = self._rows("SELECT * FROM rails WHERE at BETWEEN ? AND ? ORDER BY at", _RAIL, (since, until))
         for at, rail, *counts in rows:
             yield at, rail, RailCounts(*counts)
 
     def events(self, since: float, until: float) -> list[Stored]:
         """In order."""
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT at, kind, subject, before, after, why FROM events WHERE at BETWEEN ? AND ? ORDER BY id",
+            (_NUMBER, *[str] * len(Event._fields)),
             (since, until),
         )
         return [Stored(at, Event(*event)) for at, *event in rows]
+
+    def _rows(
+        self, asked: str, types: Sequence[type | tuple[type, ...]], values: tuple[float, ...] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows whose values are of these types: SQLite keeps any in any column. Raises HistoryError."""
+        try:
+            for row in self._db.execute(asked, values):
+                if len(row) != len(types) or not all(map(isinstance, row, types)):
+                    kinds = ", ".join(type(value).__name__ for value in row)
+                    raise self._damaged(f"a row has {kinds}")
+                yield row
+        except sqlite3.Error as failed:
+            raise self._damaged(str(failed)) from None
+
+    def _damaged(self, why: str) -> HistoryError:
+        return HistoryError(
+            f"{self.path} is damaged: {why}: name a copy, or have `ulnet record` begin another"
+        )
 
     def close(self) -> None:
         """Let go of the file."""

@@ -166,6 +166,11 @@ def _bad(rail: Rail) -> list[tuple[float, float]]:
     return spans
 
 
+def _label(name: str) -> str:
+    """Without what matplotlib takes for a formula, or has no glyph for and says so."""
+    return "".join(one if one.isprintable() else "?" for one in name).replace("$", r"\$")
+
+
 def _plots(rails: Sequence[Rail]) -> str:
     try:
         from matplotlib.figure import Figure
@@ -179,7 +184,7 @@ def _plots(rails: Sequence[Rail]) -> str:
     for rail in rails:
         if rail.points:
             times = dates.date2num([datetime.fromtimestamp(point.at) for point in rail.points])
-            traffic.plot(times, [point.rate for point in rail.points], label=rail.nid)
+            traffic.plot(times, [point.rate for point in rail.points], label=_label(rail.nid))
             (line,) = health.plot(times, [point.health for point in rail.points])
             for start, end in _bad(rail):
                 span = dates.date2num([datetime.fromtimestamp(start), datetime.fromtimestamp(end)])

@@ -112,8 +112,14 @@ class Client(Part):
         except RpcError:
             raise
         except LNetError as failed:
-            executed = "no" if failed.errno == errno.ENETDOWN else "unknown"
-            raise RpcError(failed.errno, str(failed), executed) from None  # type: ignore[arg-type]
+            raise _as_rpc(failed) from None
+
+    def check(self) -> None:
+        """Raises RpcError where its thread cannot be waited for."""
+        try:
+            self._thread.check()
+        except LNetError as failed:
+            raise _as_rpc(failed) from None
 
     async def _end(self) -> None:
         for stream in list(self.streams):
@@ -128,6 +134,10 @@ class Client(Part):
     def let_go(self, stream: ulnet.rpc.Stream) -> None:
         """From any thread, and without waiting: nobody reads it any more."""
         self._thread.soon(self.end_stream, stream)
+
+
+def _as_rpc(failed: LNetError) -> RpcError:
+    return RpcError(failed.errno, str(failed), "no" if failed.errno == errno.ENETDOWN else "unknown")
 
 
 class Stream:
@@ -147,6 +157,7 @@ class Stream:
         return self
 
     def __next__(self) -> bytes:
+        self._client.check()
         with self._turn:
             chunk = None if self._closed else self._client.run(self._next)
         if chunk is None:

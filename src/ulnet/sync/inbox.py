@@ -48,6 +48,7 @@ class Inbox(Part):
         return self
 
     def __next__(self) -> Message:
+        self._thread.check()
         try:
             return self.receive()
         except LNetError:

@@ -40,7 +40,9 @@ class Part(ABC):
         """End it, in the loop; a second call changes nothing."""
 
     def close(self) -> None:
-        """End it; a second call changes nothing."""
+        """End it; a second call changes nothing, nor does one in a process that was forked."""
+        if self._thread.elsewhere:
+            return
         self._thread.check()
         self._node.parts.pop(self, None)
         with suppress(LNetError, TimeoutError):  # its node was closed, or something blocks the loop
@@ -58,6 +60,9 @@ class Node:
 
     Options are those of `ulnet.Node`. All methods may be called from any thread but the node's own, and by
     many at once. A program that ends without `close` has the node closed then.
+
+    It lives in the process that started it. In one that is forked of that all calls raise
+    LNetError(ENETDOWN), and `close` changes nothing: make a node there, or start processes by `spawn`.
     """
 
     def __init__(self, *, tcp: TcpParams | None = None, **options: Any) -> None:
@@ -70,15 +75,17 @@ class Node:
 
     def start(self) -> Self:
         """Bring up LNet with `0@lo` alone; a second call changes nothing. Raises LNetError."""
+        if self._thread is not None and self._thread.elsewhere:  # the lock may be held for good
+            self._thread.check()
         with self._lock:
             if self._thread is None:
-                thread = LoopThread("ulnet node")
+                thread = self._thread = LoopThread("ulnet node")
                 try:
                     thread.run(self.node.start)
                 except BaseException:
+                    self._thread = None
                     thread.stop()
                     raise
-                self._thread = thread
                 _open[self] = None
         return self
 
@@ -87,6 +94,8 @@ class Node:
 
         What other threads wait for ends with ESHUTDOWN. Raises LNetError(EDEADLK) in its own thread.
         """
+        if self._thread is not None and self._thread.elsewhere:
+            return
         with self._lock:
             thread = self._thread
             if thread is None:
@@ -115,15 +124,17 @@ class Node:
 
     @property
     def running(self) -> bool:
-        """Whether the node is started."""
-        return self._thread is not None
+        """Whether the node is started, in this process."""
+        return self._thread is not None and not self._thread.elsewhere
 
     @property
     def thread(self) -> LoopThread:
-        """Its loop's thread. Raises LNetError(ENETDOWN) before `start` and after `close`."""
+        """Its loop's thread. Raises LNetError(ENETDOWN) before `start`, after `close`, and in a fork."""
         thread = self._thread
         if thread is None:
             raise LNetError(errno.ENETDOWN, "LNet is not configured on this node: start it first")
+        if thread.elsewhere:
+            thread.check()
         return thread
 
     # Everything ------------------------------------------------------------------------------------

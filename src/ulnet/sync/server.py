@@ -194,7 +194,8 @@ class Server(Part):
     def close(self) -> None:
         """Take nothing new; clients of what runs are told. Handlers get a few seconds to end."""
         super().close()
-        self._workers.close(_FAREWELL)
+        if not self._thread.elsewhere:  # their threads are the other process's
+            self._workers.close(_FAREWELL)
 
 
 class _Chunks:

@@ -1,22 +1,29 @@
-"""An event loop in a thread of its own, and how other threads wait for what runs in it."""
+"""An event loop in a thread of its own, and how other threads wait for what runs in it.
+
+A process that was forked has no such thread: it is told so, and has nothing of the loop's files.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import re
 import threading
 from collections.abc import Callable, Coroutine
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from ulnet.core.status import LNetError
-from ulnet.lnd.loop import new_event_loop
+from ulnet.lnd.loop import Loop
+from ulnet.node.forks import forked, in_forks
 
 __all__ = ["LoopThread", "Wait"]
 
 T = TypeVar("T")
 _AFTERMATH: Final = 5.0  # seconds that a cancelled task gets to end
 _JOIN: Final = 5.0  # and the thread
+_WATCHED: Final = re.compile(r"^tfd:\s*([0-9]+)", re.MULTILINE)  # a file in an epoll, in /proc
 
 
 class Wait:
@@ -83,10 +90,12 @@ class LoopThread:
     """The thread is a daemon: it keeps no program from ending."""
 
     def __init__(self, name: str) -> None:
-        self._loop = new_event_loop()
+        self._loop = Loop()
         self._lock = threading.Lock()
         self._stopped = False
+        self._elsewhere = False  # it runs in the process of which this is a fork
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        in_forks(self)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -97,12 +106,26 @@ class LoopThread:
             self._loop.close()
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether this process is a fork of the one that has the thread: then nothing can be done with it."""
+        return self._elsewhere
+
+    def forked(self) -> None:
+        """In a child of the process: let go of it, the parent's files included."""
+        self._elsewhere = True
+        self._loop.set_exception_handler(_ignored)  # tasks that are the parent's end here, too
+        if not self._loop.is_closed():
+            _let_go(self._loop)
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop. All but `call_soon_threadsafe` is for its own thread."""
         return self._loop
 
     def check(self) -> None:
-        """Raises LNetError(EDEADLK) in its own thread, which cannot wait for itself."""
+        """Raises LNetError: EDEADLK in its own thread, which cannot wait for itself; ENETDOWN in a fork."""
+        if self._elsewhere:
+            raise forked(self._thread.name)
         if threading.current_thread() is self._thread:
             raise LNetError(
                 errno.EDEADLK,
@@ -144,6 +167,8 @@ class LoopThread:
 
     def soon(self, function: Callable[..., object], *args: object) -> None:
         """Call it in the loop, with the context of this thread. Raises LNetError(ENETDOWN)."""
+        if self._elsewhere:  # the lock may be another thread's, which this process does not have
+            raise forked(self._thread.name)
         with self._lock:
             if not self._stopped:
                 self._loop.call_soon_threadsafe(function, *args)
@@ -151,7 +176,9 @@ class LoopThread:
         raise LNetError(errno.ENETDOWN, f"{self._thread.name} was closed: LNet is not configured on it")
 
     def stop(self) -> None:
-        """End it: what still runs is cancelled."""
+        """End it: what still runs is cancelled. In a fork this changes nothing."""
+        if self._elsewhere:
+            return
         with self._lock:
             if not self._stopped:
                 self._stopped = True
@@ -169,3 +196,22 @@ async def _end_all() -> None:
         await asyncio.wait(others, timeout=_AFTERMATH)
         await asyncio.sleep(0)
     await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def _let_go(loop: Loop) -> None:
+    """Put /dev/null in place of the loop's files: what is sent by mistake comes to no peer of the parent.
+
+    Their objects still have the numbers, so that these must not become those of other files.
+    """
+    try:
+        epoll = loop.selector.fileno()
+        with open(f"/proc/self/fdinfo/{epoll}", encoding="ascii") as known, open(os.devnull, "r+b") as null:
+            watched = [int(number) for number in _WATCHED.findall(known.read())]
+            for number in (*watched, epoll):
+                os.dup2(null.fileno(), number, inheritable=False)
+    except OSError:  # no room for another file, or no /proc: they stay, and nobody uses them
+        pass
+
+
+def _ignored(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a loop tells that runs elsewhere."""
