@@ -20,7 +20,7 @@ from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.lo import LoLnd
-from ulnet.nid import Net, Nid
+from ulnet.nid import Net, Nid, NumberSet
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header, MsgType
 
 A, B, C = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3))
@@ -347,3 +347,26 @@ def test_answers_that_are_kept_are_those_of_one_sender_one_thing_and_one_place()
         source = Nid.parse(f"10.9.{number >> 8}.{number & 255}@tcp")
         assert access.admits(Header(int(MsgType.PUT), A, source, portal=5), here)
     assert len(access._judged) <= 4096
+
+
+def test_who_is_not_named_is_not_compared_with_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources may be invented: each of them, and who sends for them, is looked for in all ranges."""
+    many = [f"10.{number // 256}.{number % 256}.[1-9]@tcp*" for number in range(MOST)]
+    access = access_of(deny=[f"portal4={' '.join(many)}"])
+    compared = 0
+    contains = NumberSet.__contains__
+
+    def counted(self: NumberSet, value: int) -> bool:
+        nonlocal compared
+        compared += 1
+        return contains(self, value)
+
+    monkeypatch.setattr(NumberSet, "__contains__", counted)
+    ni = at("eth0")
+    for number in range(3000):
+        source = Nid.parse(f"172.16.{number // 256}.{number % 256}@tcp9")
+        hdr = Header(int(MsgType.PUT), A, source, portal=4)
+        assert access.admits(hdr, ni)
+        assert not access.denies_by_name(source, hdr, ni)
+    assert compared < 10 * MOST
+    assert access.denies_by_name(Nid.parse("10.3.7.9@tcp9"), hdr, ni)
