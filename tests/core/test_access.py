@@ -9,6 +9,7 @@ import pytest
 from core.test_core_regressions import arrive, attach
 from core.test_foreign_answers import Forged
 from core.test_kept_matches import PAYLOAD, Line
+from support.comparisons import Comparisons
 from support.fabric import Fabric, Recorder
 from ulnet.control.access import MOST, access_of, with_rules, without
 from ulnet.control.instance import LNet
@@ -20,7 +21,7 @@ from ulnet.core.ni import NI, LocalNet, Place
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import NetTunables
 from ulnet.lnd.lo import LoLnd
-from ulnet.nid import Net, Nid, NumberSet
+from ulnet.nid import Net, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header, MsgType
 
 A, B, C = (Nid.parse(f"10.0.0.{n}@tcp") for n in (1, 2, 3))
@@ -353,20 +354,12 @@ def test_who_is_not_named_is_not_compared_with_each_range(monkeypatch: pytest.Mo
     """Sources may be invented: each of them, and who sends for them, is looked for in all ranges."""
     many = [f"10.{number // 256}.{number % 256}.[1-9]@tcp*" for number in range(MOST)]
     access = access_of(deny=[f"portal4={' '.join(many)}"])
-    compared = 0
-    contains = NumberSet.__contains__
-
-    def counted(self: NumberSet, value: int) -> bool:
-        nonlocal compared
-        compared += 1
-        return contains(self, value)
-
-    monkeypatch.setattr(NumberSet, "__contains__", counted)
+    comparisons = Comparisons(monkeypatch)
     ni = at("eth0")
     for number in range(3000):
         source = Nid.parse(f"172.16.{number // 256}.{number % 256}@tcp9")
         hdr = Header(int(MsgType.PUT), A, source, portal=4)
         assert access.admits(hdr, ni)
         assert not access.denies_by_name(source, hdr, ni)
-    assert compared < 10 * MOST
+    assert comparisons.count < 10 * MOST
     assert access.denies_by_name(Nid.parse("10.3.7.9@tcp9"), hdr, ni)

@@ -26,18 +26,19 @@ ADDRESSES = [
 ELSEWHERE = ["1", "*", "[1-300]", "[1,257]", "[0-70000/3]", "16777217"]
 RANGES = [f"{address}@tcp{number}" for address in ADDRESSES for number in NUMBERS]
 RANGES += [f"{address}@gni{number}" for address in ELSEWHERE for number in NUMBERS]
-NIDS = [ANY_NID, LO_NID]
-NIDS += [
-    Nid.of(Net.parse(f"{kind}{number}"), address)
+LONG = ("000", "800", "900")
+PLACES: list[int | bytes] = [0, 1, 3, 257, 300, 301, 69999, 16777217, 16777473, 0xFFFFFFFF]
+PLACES += [
+    bytes((10, two, three, last)) for two in (0, 127, 128) for three in (0, 3, 4) for last in (1, 2, 7)
+]
+PLACES += [bytes.fromhex(f"fd00000000000{some}000000000000000{last}") for some in LONG for last in (0, 1)]
+PLACES += [bytes(6), bytes((10, 0, 0, 1)) + bytes(12)]
+SOME_NETS = [
+    Net.parse(f"{kind}{number}")
     for kind in ("tcp", "o2ib", "gni")
     for number in (0, 1, 2, 7, 255, 256, 257, 300, 65535)
-    for address in (
-        *(0, 1, 3, 257, 300, 301, 69999, 16777217, 16777473, 0xFFFFFFFF),
-        *(bytes((10, second, third, last)) for second in (0, 127, 128) for third in (0, 3, 4) for last in (1, 2, 7)),
-        *(bytes(4) + bytes(2), bytes((10, 0, 0, 1)) + bytes(12)),
-        *(bytes.fromhex(f"fd00000000000{some}000000000000000{last}") for some in ("000", "800", "900") for last in (0, 1)),
-    )
 ]
+NIDS = [ANY_NID, LO_NID, *(Nid.of(net, place) for net in SOME_NETS for place in PLACES)]
 
 
 @given(st.lists(st.sampled_from(RANGES), max_size=70), st.lists(st.sampled_from(NIDS), max_size=9))
