@@ -321,6 +321,19 @@ def test_a_rule_before_another_overrides_it_and_without_a_priority_it_has_the_hi
     assert [str(one) for one in core.policies.rules] == ["src 10.0.0.2@tcp", "src 10.0.0.[0-255]@tcp"]
 
 
+@pytest.mark.requirement("cfg-150")
+@pytest.mark.parametrize(("many", "one"), [("10.9.*.*@tcp9", "10.9.0.1@tcp9"), ("tcp*", "tcp9")])
+def test_a_rule_for_peers_before_another_overrides_it(many, one):
+    core = Fabric().node(*LOCAL[:1])
+    pni = core.peers.learn(Nid.parse("10.9.0.1@tcp9"))
+    about = pni.net if one == "tcp9" else pni
+    core.policies.add(dst=d(many), priority=7)
+    core.policies.add(dst=d(one), priority=3)
+    assert about.priority == 7
+    core.policies.delete(0)
+    assert about.priority == 3
+
+
 @pytest.mark.requirement("HLD-selection", "cfg-095")
 def test_rules_outlive_what_they_match_and_apply_to_what_comes_later():
     core, peer = two_rails()

@@ -61,7 +61,7 @@ def test_unique_portal_matches_only_its_sender(pair):
     assert b.stats.drop_count == 1
 
 
-class Looked(dict):
+class Looked(dict[object, object]):
     """Lists of entries, that counts how often one is looked for."""
 
     looks = 0
