@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from support.comparisons import Comparisons
 from support.examples import examples
 from support.fabric import Fabric
 from support.merging import merge
@@ -78,6 +79,23 @@ def from_scratch(core):
     return found, lists
 
 
+def matched_by(core, one):
+    """What a rule is about at this moment."""
+    src, dst, effect = one.src, one.dst, one.effect
+    nids = [pni.nid for peer in core.peers for pni in peer.nis()]
+    if effect is Effect.LOCAL_NET:
+        return [net for net in core.nets if src.match_net(net)]
+    if effect is Effect.LOCAL_NI:
+        return [nid for nid in core.nis if src.match_nid(nid)]
+    if effect is Effect.PEER_NET:
+        nets = [net for peer in core.peers for net in peer.nets.values()]
+        return [net for net in nets if dst.match_net(net.net)]
+    if effect is Effect.PATHWAY:
+        pairs = [(here, there) for here in core.nis for there in nids]
+        return [(here, there) for here, there in pairs if src.match_nid(here) and dst.match_nid(there)]
+    return [nid for nid in nids if dst.match_nid(nid)] if effect is not Effect.NOTHING else []
+
+
 def is_in_force(core, pair, pni):
     """Of the pair rules with neither priority nor weight, only the first that matches a peer NI is."""
     plain = [
@@ -91,6 +109,14 @@ def is_in_force(core, pair, pni):
         and one.dst.match_nid(pni.nid)
     ]
     return pair not in plain or pair is plain[0]
+
+
+def counted(core):
+    """Of each rule, how much it matches, and for how much of that it decides."""
+    census = core.policies.census()
+    for _ in census.count():
+        pass
+    return [(census.matches[one], census.decides[one]) for one in core.policies.rules]
 
 
 def test_a_rule_out_of_force_hides_none_behind_it():
@@ -179,6 +205,28 @@ class World(RuleBasedStateMachine):
             assert pni.preferred_nids == ranks.keys()
             assert pni.pathways == {nid: rank or 0 for nid, (rank, _) in ranks.items()}
             assert pni.turn_lengths == {nid: weight for nid, (_, weight) in ranks.items() if weight}
+
+    @invariant()
+    def counted_one_by_one(self):
+        """What rules match, and what others before them leave to them."""
+        core = self.core
+        left = {}
+        for one, (matches, decides) in zip(core.policies.rules, counted(core), strict=True):
+            about = matched_by(core, one)
+            assert matches == len(about)
+            if one.effect is Effect.PATHWAY:
+                about = [pair for pair in about if is_in_force(core, one, core.peers.find_ni(pair[1]))]
+            if one.effect is not Effect.GATEWAY:
+                seen = left.setdefault(one.effect, set())
+                assert decides == len(set(about) - seen)
+                seen.update(about)
+
+    @invariant()
+    def gateways_in_order(self):
+        """All rules for gateways hold."""
+        for pni in self.core.peers.nis():
+            rules = [one for one in self.core.policies.rules if one.effect is Effect.GATEWAY]
+            assert pni.preferred_gateways == tuple(one.rte for one in rules if one.dst.match_nid(pni.nid))
 
     @invariant()
     def selection_honours_them(self):
@@ -271,6 +319,19 @@ def test_a_rule_before_another_overrides_it_and_without_a_priority_it_has_the_hi
     core.policies.add(src=d("10.0.0.2@tcp"), index=0)
     assert (ni.priority, pair(core)[0]) == (0, "10.0.0.2@tcp")
     assert [str(one) for one in core.policies.rules] == ["src 10.0.0.2@tcp", "src 10.0.0.[0-255]@tcp"]
+
+
+@pytest.mark.requirement("cfg-150")
+@pytest.mark.parametrize(("many", "one"), [("10.9.*.*@tcp9", "10.9.0.1@tcp9"), ("tcp*", "tcp9")])
+def test_a_rule_for_peers_before_another_overrides_it(many, one):
+    core = Fabric().node(*LOCAL[:1])
+    pni = core.peers.learn(Nid.parse("10.9.0.1@tcp9"))
+    about = pni.net if one == "tcp9" else pni
+    core.policies.add(dst=d(many), priority=7)
+    core.policies.add(dst=d(one), priority=3)
+    assert about.priority == 7
+    core.policies.delete(0)
+    assert about.priority == 3
 
 
 @pytest.mark.requirement("HLD-selection", "cfg-095")
@@ -370,7 +431,7 @@ def test_rules_that_do_nothing_are_kept_and_known_as_such():
     ):
         core.policies.add(src=d(src), dst=d(dst), rte=d(rte))
     assert {one.effect for one in core.policies.rules} == {Effect.NOTHING}
-    assert {core.policies.matches(one) for one in core.policies.rules} == {0}
+    assert counted(core) == [(0, 0)] * 5
     core.policies.clear()
     for src, dst in (
         ("tcp", None),
@@ -381,7 +442,7 @@ def test_rules_that_do_nothing_are_kept_and_known_as_such():
     ):
         core.policies.add(src=d(src), dst=d(dst))
     core.policies.add(src=d("10.0.0.*@tcp"), dst=d("10.0.1.*@tcp"))
-    assert [core.policies.matches(one) for one in core.policies.rules] == [1, 0, 2, 2, 0, 4]
+    assert [matches for matches, _ in counted(core)] == [1, 0, 2, 2, 0, 4]
 
 
 def test_there_is_a_most_of_rules():
@@ -443,3 +504,45 @@ def test_any_text_is_a_descriptor_or_refused(text):
     except NidError:
         return
     assert Descriptor.parse(str(one)) == one
+
+
+def crowded(count):
+    """A node that many NIDs were named to, and has rules soon."""
+    core = Fabric().node(*LOCAL[:1])
+    for at in range(count):
+        assert core.peers.learn(Nid.parse(f"172.16.{at // 256}.{at % 256}@tcp9"))
+    return core
+
+
+def test_a_nid_that_appears_is_not_compared_with_each_rule(monkeypatch):
+    """Whoever sends here names sources as it likes."""
+    core = crowded(0)
+    for at in range(MAX_RULES):
+        core.policies.add(src=d("10.0.0.[1-9]@tcp"), dst=d(f"10.{at // 256}.{at % 256}.[1-9]@tcp*"))
+    comparisons = Comparisons(monkeypatch)
+    for at in range(3000):
+        assert core.peers.learn(Nid.parse(f"172.16.{at // 256}.{at % 256}@tcp9"))
+    assert comparisons.count < 10 * MAX_RULES
+    pni = core.peers.learn(Nid.parse("10.3.7.9@tcp9"))
+    assert pni.preferred_nids == {Nid.parse(LOCAL[0])}
+
+
+def test_peers_are_not_compared_with_each_rule_when_nis_change(monkeypatch):
+    core = crowded(3000)
+    for at in range(20):
+        core.policies.add(src=d("10.*.0.[1-9]@tcp*"), dst=d(f"*.*.*.{at}@tcp*"))
+    comparisons = Comparisons(monkeypatch)
+    core.add_ni(Net.parse("tcp1"), Nid.parse(LOCAL[2]))
+    core.del_ni(Nid.parse(LOCAL[0]))
+    assert comparisons.count < 3 * 3000
+    assert core.peers.find_ni(Nid.parse("172.16.3.19@tcp9")).preferred_nids == {Nid.parse(LOCAL[2])}
+    assert not core.peers.find_ni(Nid.parse("172.16.3.20@tcp9")).preferred_nids
+
+
+def test_rules_that_go_together_are_looked_for_together(monkeypatch):
+    core = crowded(3000)
+    for at in range(100):
+        core.policies.add(dst=d(f"10.0.{at}.*@tcp*"), priority=1)
+    comparisons = Comparisons(monkeypatch)
+    core.policies.remove(list(core.policies.rules))
+    assert comparisons.count < 20 * 3000

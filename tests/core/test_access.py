@@ -9,6 +9,7 @@ import pytest
 from core.test_core_regressions import arrive, attach
 from core.test_foreign_answers import Forged
 from core.test_kept_matches import PAYLOAD, Line
+from support.comparisons import Comparisons
 from support.fabric import Fabric, Recorder
 from ulnet.control.access import MOST, access_of, with_rules, without
 from ulnet.control.instance import LNet
@@ -347,3 +348,18 @@ def test_answers_that_are_kept_are_those_of_one_sender_one_thing_and_one_place()
         source = Nid.parse(f"10.9.{number >> 8}.{number & 255}@tcp")
         assert access.admits(Header(int(MsgType.PUT), A, source, portal=5), here)
     assert len(access._judged) <= 4096
+
+
+def test_who_is_not_named_is_not_compared_with_each_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources may be invented: each of them, and who sends for them, is looked for in all ranges."""
+    many = [f"10.{number // 256}.{number % 256}.[1-9]@tcp*" for number in range(MOST)]
+    access = access_of(deny=[f"portal4={' '.join(many)}"])
+    comparisons = Comparisons(monkeypatch)
+    ni = at("eth0")
+    for number in range(3000):
+        source = Nid.parse(f"172.16.{number // 256}.{number % 256}@tcp9")
+        hdr = Header(int(MsgType.PUT), A, source, portal=4)
+        assert access.admits(hdr, ni)
+        assert not access.denies_by_name(source, hdr, ni)
+    assert comparisons.count < 10 * MOST
+    assert access.denies_by_name(Nid.parse("10.3.7.9@tcp9"), hdr, ni)

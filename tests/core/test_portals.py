@@ -61,6 +61,54 @@ def test_unique_portal_matches_only_its_sender(pair):
     assert b.stats.drop_count == 1
 
 
+class Looked(dict[object, object]):
+    """Lists of entries, that counts how often one is looked for."""
+
+    looks = 0
+
+    def get(self, key, default=None):
+        self.looks += 1
+        return super().get(key, default)
+
+
+def test_entries_are_not_looked_for_by_each_nid_of_a_sender(pair):
+    """A peer may list thousands."""
+    fabric, a, b = pair
+    b.peers.add(A, [Nid.parse(f"10.7.{at // 250}.{at % 250}@tcp5") for at in range(2000)])
+    for nid in ("10.0.0.3@tcp", "10.7.3.4@tcp5"):
+        got = Recorder()
+        entry(b, got, match_bits=7, nid=Nid.parse(nid), pid=12345)
+        portal = b.memory.portals[5]
+        looked = portal.exact = Looked(portal.exact)
+        send(fabric, a)
+        assert looked.looks < 9
+    assert len(got) == 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.sampled_from([7, 8]), st.booleans()), min_size=1, max_size=12),
+    st.lists(st.integers(0, 11), max_size=6),
+)
+def test_a_unique_portal_prefers_nids_as_their_peer_has_them(entries, gone):
+    """The primary first, then the others in order; among entries for one NID the first in the list."""
+    core = Fabric().node(str(B))
+    nids = [Nid.parse(f"10.{at % 2}.0.{at + 10}@tcp{at % 2 or ''}") for at in range(8)]
+    core.peers.add(nids[3], nids[:6])
+    peer = core.peers.find(nids[0])
+    kept = []
+    for at, bits, head in entries:
+        me = entry(core, None, head=head, match_bits=bits, nid=nids[at], pid=12345)
+        kept.insert(0 if head else len(kept), me)
+    for at in gone:
+        if at < len(kept) and kept[at].linked:
+            core.memory.me_unlink(kept[at])
+    kept = [me for me in kept if me.linked]
+    hdr = Header(int(MsgType.PUT), B, nids[0], portal=5, match_bits=7, src_pid=12345)
+    wanted = next((me.md for nid in peer.nids() for me in kept if me.match_bits == 7 and me.nid == nid), None)
+    found = core.memory.portals[5].match(hdr, peer)
+    assert (None if isinstance(found, str) else found[0]) is wanted
+
+
 @pytest.mark.requirement("MD")
 @pytest.mark.parametrize("nid", [A, C])
 @pytest.mark.parametrize("ignore_bits", [0, 1])

@@ -30,6 +30,9 @@ from ulnet.dlc.model import (
     StatsReset,
     StatsShow,
     SumsShow,
+    UdspAdd,
+    UdspDel,
+    UdspShow,
     UseShow,
 )
 from ulnet.dlc.protocol import HEADER_SIZE, Answer, decode_reply, encode_reply, reply_in_pieces
@@ -91,6 +94,24 @@ async def test_a_node_goes_on_while_it_looks_at_peers(admin: Admin, request_: Re
     crowd(admin)
     turns, _ = await turns_of(admin, request_)
     assert turns > MANY // 16
+
+
+async def test_a_node_goes_on_while_it_counts_what_rules_match(admin: Admin) -> None:
+    """Whoever may look can ask for that; rules and peers change meanwhile."""
+    crowd(admin)
+    for dst, priority in (("11.0.0.*@tcp777", 1), ("*.*.*.*@tcp777", 2), ("tcp777", 3)):
+        await admin.handle(UdspAdd(dst=dst, priority=priority))
+    turns, document = await turns_of(admin, UdspShow(verbosity=1))
+    assert turns > MANY // 16
+    matches = [(rule["matches"], rule.get("overridden", 0)) for rule in document["udsp"]]
+    assert matches == [(255, 0), (MANY, 255), (MANY, 0)]
+    task = asyncio.create_task(admin.handle(UdspShow(idx=1, verbosity=1)))
+    await asyncio.sleep(0)
+    for at in range(400, 500):
+        admin.node.core.peers.delete(invented(at))
+    await admin.handle(UdspDel(idx=1))
+    (shown,) = msgspec.to_builtins((await task).document)["udsp"]
+    assert (shown["dst"], shown["matches"]) == ("[0-255].[0-255].[0-255].[0-255]@tcp777", MANY - 100)
 
 
 async def test_a_node_goes_on_within_one_peer(admin: Admin) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ulnet.nid import NidError, NidRange
+from ulnet.nid import NidError, NidIndex, NidRange, places_of
 from ulnet.nid.errors import shown
 from ulnet.wire.lnet import PING_PORTAL, Header, MsgType
 
@@ -40,13 +40,14 @@ class AccessRule(NamedTuple):
 class Who:
     """All who are named for one thing, each with the rule that names them."""
 
-    __slots__ = ("_interfaces", "_nids", "_ranges", "rules")
+    __slots__ = ("_by_range", "_interfaces", "_nids", "_ranges", "rules")
 
     def __init__(self, rules: list[AccessRule]) -> None:
         self.rules: list[AccessRule] = rules
         self._interfaces: dict[str, AccessRule] = {}
         self._nids: dict[Nid, AccessRule] = {}
-        self._ranges: list[tuple[NidRange, AccessRule]] = []
+        self._by_range: list[AccessRule] = []
+        many: list[NidRange] = []
         for rule in rules:
             for name in rule.interfaces:
                 self._interfaces.setdefault(name, rule)
@@ -54,17 +55,18 @@ class Who:
                 try:
                     for nid in some.expand(1):
                         self._nids.setdefault(nid, rule)
-                except NidError:  # they are many
-                    self._ranges.append((some, rule))
+                except NidError:
+                    many.append(some)
+                    self._by_range.append(rule)
+        self._ranges: NidIndex = NidIndex([(some.nets, some.addresses) for some in many])
 
     def rule_for(self, nid: Nid, ni: NI) -> AccessRule | None:
         """A rule that names a node with that NID, at our NI."""
         found = self._nids.get(nid)
         if found is not None:
             return found
-        for some, rule in self._ranges:
-            if some.match(nid):
-                return rule
+        for at in places_of(self._ranges.match(nid)):
+            return self._by_range[at]
         if self._interfaces:
             for name in (ni.interface, *[place.interface for place in ni.also]):
                 if name is not None and name in self._interfaces:

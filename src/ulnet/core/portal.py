@@ -73,6 +73,7 @@ class Portal:
         "index",
         "lazy",
         "matching",
+        "named",
         "rematch",
         "unique",
     )
@@ -84,6 +85,7 @@ class Portal:
         self.unique: bool | None = None  # fixed by the first ME
         self.ignoring: deque[MatchEntry] = deque()  # with ignore bits: looked at first
         self.exact: dict[object, deque[MatchEntry]] = {}
+        self.named: dict[tuple[int, int], dict[Nid, None]] = {}  # by such entries: per match bits and pid
         self.delayed: dict[Incoming, float] = {}  # in order of arrival: since when each waits; seconds
         self.hops: dict[Nid, int] = {}  # how many of them came by each next hop
         self.matching: bool = False  # somebody walks through `delayed` …
@@ -129,6 +131,11 @@ class Portal:
         entries.remove(me)
         if not entries and entries is not self.ignoring:
             del self.exact[self._key_of(me)]
+            if self.unique:
+                named = self.named[me.match_bits, me.pid]
+                del named[me.nid]
+                if not named:
+                    del self.named[me.match_bits, me.pid]
 
     def match(self, hdr: Header, peer: Peer, known: Md | None = None) -> tuple[Md, int, int] | str:
         """Find memory for a PUT or GET: (md, mlength, offset), or NO_MATCH, DROP or TOO_MUCH.
@@ -154,7 +161,8 @@ class Portal:
         if not exact:
             return NO_MATCH
         if self.unique:
-            for nid in peer.nids():
+            named = self.named.get((bits, pid), {}).keys() & peer.members.keys()  # either may have thousands
+            for nid in named if len(named) < 2 else [nid for nid in peer.nids() if nid in named]:
                 found = self._first(exact.get((bits, nid, pid)), wanted, peer, pid, bits)
                 if found is not None:
                     return _take(found, hdr)
@@ -194,6 +202,8 @@ class Portal:
     def _list_of(self, me: MatchEntry) -> deque[MatchEntry]:
         if me.ignore_bits:
             return self.ignoring
+        if self.unique:
+            self.named.setdefault((me.match_bits, me.pid), {})[me.nid] = None
         return self.exact.setdefault(self._key_of(me), deque())
 
     def entries(self) -> list[MatchEntry]:

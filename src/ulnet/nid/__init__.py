@@ -3,6 +3,7 @@
 from ulnet.nid.address_pattern import AddressPattern
 from ulnet.nid.errors import NidError
 from ulnet.nid.expr import NumberSet, split_list
+from ulnet.nid.index import NidIndex, places_of
 from ulnet.nid.interface import InterfacePattern
 from ulnet.nid.net import ANY_NET, LO_NET, Net, NetType
 from ulnet.nid.nid import ANY_NID, LO_NID, Nid
@@ -24,9 +25,11 @@ __all__ = [
     "NetType",
     "Nid",
     "NidError",
+    "NidIndex",
     "NidList",
     "NidRange",
     "NumberSet",
     "ProcessId",
+    "places_of",
     "split_list",
 ]

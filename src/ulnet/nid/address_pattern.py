@@ -13,6 +13,7 @@ from ulnet.nid.net import IP_TYPES, NetType
 
 __all__ = ["AddressPattern"]
 
+_SHORT = NumberSet.one(0)  # an address of four bytes
 _WAY_OUT = "write 10.0.[0-3].*, 10.0.0.0/24, fd00::/64 or *"
 
 
@@ -40,6 +41,13 @@ class AddressPattern:
         """Whether address (4 or 16 bytes) is one of them."""
         raise NotImplementedError
 
+    def by_byte(self) -> tuple[list[NumberSet | None], bool]:
+        """What the bytes may be (None: anything), and whether that says all.
+
+        The first is that of a NID which tells how many bytes an address has beyond four; the others follow.
+        """
+        raise NotImplementedError
+
     def __iter__(self) -> Iterator[bytes]:
         """Every address meant, lazily."""
         raise NotImplementedError
@@ -49,6 +57,9 @@ class AddressPattern:
 class _Every(AddressPattern):
     def match(self, address: bytes) -> bool:
         return True
+
+    def by_byte(self) -> tuple[list[NumberSet | None], bool]:
+        return [None], True
 
     def __iter__(self) -> Iterator[bytes]:
         raise NidError("address * stands for every address and cannot be listed; name the addresses")
@@ -65,6 +76,9 @@ class _Octets(AddressPattern):
         return len(address) == 4 and all(
             byte in octet for byte, octet in zip(address, self.octets, strict=True)
         )
+
+    def by_byte(self) -> tuple[list[NumberSet | None], bool]:
+        return [_SHORT, *(None if octet.is_all else octet for octet in self.octets)], True
 
     def __iter__(self) -> Iterator[bytes]:
         return (bytes(octets) for octets in product(*self.octets))
@@ -84,6 +98,14 @@ class _Masked(AddressPattern):
         unlike = int.from_bytes(address, "big") ^ int.from_bytes(self.network, "big")
         return unlike >> (8 * len(address) - self.bits) == 0
 
+    def by_byte(self) -> tuple[list[NumberSet | None], bool]:
+        numbers: list[NumberSet | None] = [NumberSet.one(len(self.network) - 4)]
+        for at in range(0, self.bits, 8):
+            free = (1 << max(at + 8 - self.bits, 0)) - 1
+            byte = self.network[at // 8]
+            numbers.append(NumberSet(((byte & ~free, byte | free, 1),), 255))
+        return numbers, True
+
     def __iter__(self) -> Iterator[bytes]:
         size = len(self.network)
         free = 8 * size - self.bits
@@ -101,6 +123,10 @@ class _Number(AddressPattern):
 
     def match(self, address: bytes) -> bool:
         return len(address) == 4 and int.from_bytes(address, "big") in self.numbers
+
+    def by_byte(self) -> tuple[list[NumberSet | None], bool]:
+        numbers, sure = self.numbers.by_byte(4)
+        return [_SHORT, *numbers], sure
 
     def __iter__(self) -> Iterator[bytes]:
         return (number.to_bytes(4, "big") for number in self.numbers)

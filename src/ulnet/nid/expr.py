@@ -10,6 +10,7 @@ from ulnet.nid.errors import NidError, shown
 __all__ = ["NumberSet", "split_list"]
 
 _MOST_RANGES = 256  # in brackets: each number of an IPv4 address by itself
+_BYTE = 255
 _DIGITS = 10  # as many as 2**32 - 1 has
 
 
@@ -55,6 +56,11 @@ class NumberSet:
             raise NidError(f"{what} {shown(text)}: {words}; join neighbours, such as [10-19]")
         return cls(tuple(_parse_range(part, limit, what) for part in parts), limit)
 
+    @classmethod
+    def one(cls, value: int) -> NumberSet:
+        """A single byte."""
+        return cls(((value, value, 1),), _BYTE)
+
     def __contains__(self, value: int) -> bool:
         return any(low <= value <= high and (value - low) % stride == 0 for low, high, stride in self.ranges)
 
@@ -75,6 +81,22 @@ class NumberSet:
     def is_all(self) -> bool:
         """Whether every number is in the set because it was written `*`."""
         return (0, self.limit, 1) in self.ranges
+
+    def by_byte(self, size: int) -> tuple[list[NumberSet | None], bool]:
+        """What each of the `size` bytes of the numbers may be (None: anything), and if all such are meant.
+
+        Where they are not, bytes that nobody meant may be among those that are told.
+        """
+        if self.is_all:
+            return [None] * size, True
+        places: list[list[tuple[int, int, int]]] = [[] for _ in range(size)]
+        for low, high, _ in self.ranges:
+            alike = True  # up to here
+            for place, first, last in zip(places, low.to_bytes(size), high.to_bytes(size), strict=True):
+                place.append((first, last, 1) if alike else (0, _BYTE, 1))
+                alike = alike and first == last
+        sure = len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]
+        return [NumberSet(tuple(dict.fromkeys(place)), _BYTE) for place in places], sure
 
     def __str__(self) -> str:
         if self.is_all:

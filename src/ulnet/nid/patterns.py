@@ -35,6 +35,11 @@ class NetPattern:
         """Whether net is one of them."""
         return net.type == self.type and net.number in self.numbers
 
+    def by_byte(self) -> tuple[list[NumberSet | None], bool]:
+        """What each byte of a net may be (None: anything), and whether that says all."""
+        numbers, sure = self.numbers.by_byte(2)
+        return [NumberSet.one(self.type), *numbers], sure
+
     def __iter__(self) -> Iterator[Net]:
         return (Net.of(self.type, number) for number in self.numbers)
 

@@ -141,7 +141,7 @@ _SHOWS: Final[Mapping[str, Callable[[AdminState, Any], Any]]] = {
     "routing": lambda state, _: list(backup_routing(state.core)),
     "buf": lambda state, _: list(backup_routing(state.core)),
     "global": lambda state, _: settings_of(state),
-    "udsp": lambda state, _: show_rules(state.core, UdspShow()),
+    "udsp": lambda state, _: list(show_rules(state.core, UdspShow())),
     "access": lambda state, _: show_access(state.core),
     "selection": lambda state, one: show_selection(state.core, SelectionShow(one.kind)),
     "fault": lambda state, one: show_faults(state.core, FaultShow(one.kind)),

@@ -25,11 +25,11 @@ def export(state: AdminState, request: Export) -> Listing:
     """The whole configuration; a backup is what a restore needs."""
     core = state.core
     nets = backup_nets(core, state.host()) if request.backup else show_nets(core, NetShow(verbosity=2))
-    rules = show_rules(core, UdspShow())
     access = show_access(core) if core.access else UNSET
-    document = ExportDocument(access, nets, [], [], *backup_routing(core), settings_of(state), rules)
+    document = ExportDocument(access, nets, [], [], *backup_routing(core), settings_of(state))
     lists: Mapping[str, Iterator[Struct | None]] = {
         "route": backup_routes(core) if request.backup else show_routes(core, RouteShow(verbosity=1)),
         "peer": export_peers(core, request.backup),
+        "udsp": show_rules(core, UdspShow()),
     }
     return Listing(document, lists)

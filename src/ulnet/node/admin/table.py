@@ -139,7 +139,7 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _shows(model.Distances, show_distances, documents.DistanceDocument),
         _changes(model.UdspAdd, add_rule),
         _changes(model.UdspDel, delete_rules),
-        _shows(model.UdspShow, show_rules, UdspDocument),
+        _lists(model.UdspShow, show_rules, UdspDocument),
         _changes(model.SelectionAdd, add_selection),
         _changes(model.SelectionDel, delete_selection),
         _shows(model.SelectionShow, show_selection, SelectionDocument),

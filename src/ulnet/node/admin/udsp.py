@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, UnsetType
 
 from ulnet.control.instance import LNet
-from ulnet.control.policy import Descriptor, Effect, Rule
+from ulnet.control.policy import Census, Descriptor, Effect, Rule
 from ulnet.control.view import View
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_policy import Action, UdspView
@@ -71,17 +72,21 @@ def _delete_matching(core: LNet, request: UdspDel) -> None:
     core.policies.remove(found)
 
 
-def show_rules(core: View, request: UdspShow) -> list[UdspView]:
-    """All rules, or one; none if there is no such one, as today."""
-    views = []
-    in_force = core.policies.in_force() if request.verbosity else None
-    for at, rule in enumerate(core.policies.rules):
-        if request.idx in (None, at):
-            view = _view(at, rule)
-            if in_force is not None:
-                _tell_effect(core, view, rule, in_force[rule])
-            views.append(view)
-    return views
+def show_rules(core: View, request: UdspShow) -> Iterator[UdspView | None]:
+    """All rules, or one; none if there is no such one, as today. None for a part of what is to be counted."""
+    shown = [(at, rule) for at, rule in enumerate(core.policies.rules) if request.idx in (None, at)]
+    census = core.policies.census() if request.verbosity and shown else None
+    return _views(shown, census)
+
+
+def _views(shown: Sequence[tuple[int, Rule]], census: Census | None) -> Iterator[UdspView | None]:
+    if census is not None:
+        yield from census.count()
+    for at, rule in shown:
+        view = _view(at, rule)
+        if census is not None:
+            _tell_effect(view, rule, census)
+        yield view
 
 
 def _view(at: int, rule: Rule) -> UdspView:
@@ -91,13 +96,14 @@ def _view(at: int, rule: Rule) -> UdspView:
     return view
 
 
-def _tell_effect(core: View, view: UdspView, rule: Rule, decides: int) -> None:
+def _tell_effect(view: UdspView, rule: Rule, census: Census) -> None:
     view.effect = _WHY_NOTHING if rule.effect is Effect.NOTHING else rule.effect.value
     if rule.weight is not None and rule.effect is not Effect.NOTHING:
         view.effect += ", and messages in a row"
-    view.matches = core.policies.matches(rule)
-    if decides < view.matches and rule.effect is not Effect.GATEWAY:
-        view.overridden = view.matches - decides
+    view.matches = census.matches[rule]
+    overridden = view.matches - census.decides[rule]
+    if overridden and rule.effect is not Effect.GATEWAY:
+        view.overridden = overridden
 
 
 def _number(number: int | None) -> int | UnsetType:
