@@ -8,10 +8,8 @@ import secrets
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from traceback import format_exception
 from typing import Any, Final, Self
 
-from ulnet.core.status import LNetError
 from ulnet.node import Message, Node
 from ulnet.node.port import Port
 from ulnet.node.shares import Shares
@@ -24,10 +22,11 @@ from ulnet.rpc.context import DEADLINE, clock_of
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.failures import Failures, told
 from ulnet.rpc.handlers import Closing
 from ulnet.rpc.introspection import METHODS, TYPES, TypesTold, methods_told
 from ulnet.rpc.notices import Notices
-from ulnet.rpc.replies import Replies, head_of
+from ulnet.rpc.replies import Replies, head_of, reply_of
 from ulnet.rpc.runner import Runner
 from ulnet.rpc.service import Method, NotOfType, Service, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
@@ -130,6 +129,7 @@ class Server:
         context = copy_context()
         context.run(DEADLINE.set, None)
         self._context = context
+        self._failures = Failures(self.service.name, self._clock)
         self._fetches: set[asyncio.Task[Any]] = set()
         self._turns = Turns(self._loop)
         self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed, self._others_wait)
@@ -474,19 +474,16 @@ class Server:
             )
 
     def _failed(self, call: Call, failed: BaseException, begun: bool = True) -> None:
-        if not isinstance(failed, Exception):
+        if isinstance(failed, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
             self._cancelled(call)
             return
-        if isinstance(failed, LNetError):
-            status, text = failed.errno or errno.EREMOTEIO, str(failed)
-        else:
-            status, text = errno.EREMOTEIO, f"{type(failed).__name__}: {failed}"
         begun = begun and not isinstance(failed, NotOfType)
-        if call.frame.flags & TRACEBACK and begun:
-            text = "\0".join((text, "".join(format_exception(failed))))
+        status, text = told(failed, traceback=begun and call.frame.flags & TRACEBACK != 0)
         self.count_of(call.method.name).errors += 1
         room = max(call.session.largest - _REPLY_SIZE, 0)
         self._finish(call, status, text.encode("utf-8", "replace")[:room], begun)
+        if begun and not call.given_up:
+            self._failures.log(call.method.name, call.client, failed)
 
     def _cancel(self, call: Call) -> None:
         if call.task is not None:
@@ -507,10 +504,12 @@ class Server:
             except RpcError as too_long:
                 self._failed(call, too_long)
                 return
-        call.over = True
-        self._watch.discard(call)
         now = self._clock()
         took = now - call.started_at
+        if not call.given_up and not call.overdue:
+            call.reply = reply_of(call, status, data, begun, took)
+        call.over = True
+        self._watch.discard(call)
         frame = call.frame
         counters = self.count_of(call.method.name)
         counters.calls += 1
@@ -528,14 +527,6 @@ class Server:
         elif call.overdue:
             self._sessions.end_request(call.session, frame.slot, frame.number, None, 0.0)
         else:
-            if not begun:
-                call.reply = Refused(*head_of(frame), status, data.decode("utf-8", "replace")).pack()
-            else:
-                checksum = 0 if call.checksum is None else call.checksum.value
-                # fmt: off
-                call.reply = Reply(frame.session, frame.slot, frame.number, frame.attempt, 0, status,
-                                   call.chunks, int(took * 1e6), checksum, call.pushed, data).pack()
-                # fmt: on
             until = now + _KEEP if call.deadline is None else min(call.deadline, now + _KEEP)
             if self._sessions.end_request(call.session, frame.slot, frame.number, call.reply, until):
                 call.lane.add(call.reply, call, call.method.name)

@@ -39,11 +39,13 @@ def encoded(value: object) -> Data:
     """What travels: bytes as they are, nothing for None, all else as msgpack. Raises RpcError(EBADMSG)."""
     if value is None:
         return b""
-    if isinstance(value, _PLAIN):
-        return value
     try:
+        if isinstance(value, memoryview):
+            return value if value.c_contiguous and value.nbytes == len(value) else value.tobytes()
+        if isinstance(value, _PLAIN):
+            return value
         return msgspec.msgpack.encode(value)
-    except (TypeError, msgspec.MsgspecError, OverflowError) as bad:
+    except (TypeError, ValueError, msgspec.MsgspecError, OverflowError, RecursionError) as bad:
         raise RpcError(errno.EBADMSG, f"{type(value).__name__} cannot be sent: {bad}", "no") from None
 
 
