@@ -189,3 +189,20 @@ async def test_what_handlers_raise_is_in_the_log(
         calls = [client.call("later", "odd") for _ in range(100)]
         await asyncio.gather(*calls, return_exceptions=True)
         assert len([record for record in caplog.records if record.name == "ulnet.rpc"]) < 50
+
+
+async def test_call_is_for_methods_and_stream_for_streams(nodes: Nodes, service: Service) -> None:
+    """A call of a stream never ended: its chunks found nobody. A stream of a method was empty."""
+    async with (
+        Server(service, nodes[1]) as server,
+        Client(nodes[0], SERVER, "mistakes") as client,
+        asyncio.timeout(20),
+    ):
+        with pytest.raises(RpcError, match=r"stream is a stream: use stream\(\)") as told:
+            await client.call("stream", "x")
+        assert (told.value.errno, told.value.executed) == (errno.EINVAL, "no")
+        with pytest.raises(RpcError, match=r"now is no stream: use call\(\)") as told:
+            await anext(client.stream("now", "x"))
+        assert (told.value.errno, told.value.executed) == (errno.EINVAL, "no")
+        assert server.running == 0
+        assert [bytes(chunk) async for chunk in client.stream("stream", "x")] == [b"\xa1x"]

@@ -38,6 +38,7 @@ from ulnet.wire.rpc import (
     BODY,
     KNOWS_BATCH,
     REQUEST_PORTAL,
+    STREAM,
     TRACEBACK,
     VERSION,
     XXH3,
@@ -321,6 +322,10 @@ class Server:
 
     def _why_not(self, frame: CallFrame, method: Method, size: int) -> tuple[int, str]:
         """The errno and the text of a request that is refused whatever else there is; 0: it is not."""
+        if (frame.flags & STREAM != 0) != (method.kind == "stream"):
+            is_stream = method.kind == "stream"
+            text = "is a stream: use stream(), not call()" if is_stream else "is no stream: use call()"
+            return errno.EINVAL, f"{method.name} {text}"
         if frame.flags & BODY and not method.body:
             what = "a stream" if method.kind == "stream" else method.name
             return errno.EMSGSIZE, f"data of {what} must be in its frame: send less, or lend them as bulk"
