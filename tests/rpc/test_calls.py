@@ -250,7 +250,8 @@ async def test_what_a_handler_raises_is_told(client: Client) -> None:
 async def test_a_traceback_travels_only_if_asked_for(nodes: Nodes, shop: Shop, client: Client) -> None:
     @shop.service.stream("raise stream")
     async def fail(call: Call) -> AsyncIterator[bytes]:
-        raise ValueError("the shelf is empty")
+        for _ in range(10):
+            raise ValueError("the shelf is empty")
         yield b""
 
     with pytest.raises(RpcError) as raised:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import mmap
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +72,10 @@ MISTAKES = {
     "generator exit": r"GeneratorExit: ",
     "unusual": r"Unusual: no such key",
 }
+
+
+def mapped(path: Path) -> bool:
+    return str(path) in Path("/proc/self/maps").read_text()
 
 
 async def read(client: Client, what: str) -> None:
@@ -206,3 +212,140 @@ async def test_call_is_for_methods_and_stream_for_streams(nodes: Nodes, service:
         assert (told.value.errno, told.value.executed) == (errno.EINVAL, "no")
         assert server.running == 0
         assert [bytes(chunk) async for chunk in client.stream("stream", "x")] == [b"\xa1x"]
+
+
+@pytest.mark.parametrize("why", ["short", "none", "progress", "checksum"])
+async def test_a_push_that_fails_leaves_no_view_of_a_mapped_file(
+    nodes: Nodes, tmp_path: Path, why: str
+) -> None:
+    """The mapping could not be closed: the client was told of that alone, and the file stayed mapped."""
+    service = Service("files")
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4 << 20))
+    closed = []
+
+    def progress(moved: int, total: int) -> None:
+        if why == "progress":
+            raise ValueError("no more of it")
+
+    @service.method("fetch")
+    async def fetch(call: Call) -> None:
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages,
+            memoryview(pages) as view,
+        ):
+            await call.push(view, offset=5 if why == "checksum" else None, progress=progress)
+        closed.append(pages.closed)
+
+    into = {"short": bytearray(1000), "none": None}.get(why, bytearray(5 << 20))
+    texts = {
+        "short": "bulk of 4194304 bytes at 0: the client lends 1000 bytes",
+        "none": "the client lends no memory",
+        "progress": "ValueError: no more of it",
+        "checksum": "with a checksum each push begins where the last one ended",
+    }
+    async with Server(service, nodes[1], window=1) as server, Client(nodes[0], SERVER, "files") as client:
+        with pytest.raises(RpcError, match=texts[why]):
+            await client.call("fetch", into=into, check=why == "checksum", timeout=60)
+        assert (server.running, closed) == (0, [])
+        assert not mapped(path)
+
+
+@pytest.mark.parametrize("why", ["short", "none", "progress"])
+async def test_a_pull_that_fails_leaves_no_view_of_its_memory(nodes: Nodes, why: str) -> None:
+    service = Service("files")
+    memory = bytearray(4 << 20)
+
+    def progress(moved: int, total: int) -> None:
+        raise ValueError("no more of it")
+
+    @service.method("keep")
+    async def keep(call: Call) -> None:
+        try:
+            await call.pull(memory, progress=progress)
+        finally:
+            memory.append(1)  # a BufferError while there are views
+
+    bulk = {"short": bytes(1000), "none": None}.get(why, bytes(4 << 20))
+    async with Server(service, nodes[1], window=1), Client(nodes[0], SERVER, "files") as client:
+        with pytest.raises(RpcError, match=r"lends|no more of it"):
+            await client.call("keep", bulk=bulk, timeout=60)
+    assert len(memory) == (4 << 20) + 1
+
+
+async def test_a_call_that_fails_leaves_no_view_of_its_memory(nodes: Nodes, service: Service) -> None:
+    into, bulk = bytearray(1 << 20), bytearray(1 << 20)
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "mistakes") as client:
+        try:
+            await client.call("now", "odd", into=into, bulk=bulk, check=True)
+        except RpcError:
+            into.append(1)
+            bulk.append(1)
+    assert len(into) == len(bulk) == (1 << 20) + 1
+
+
+SERVERS: list[dict[str, Any]] = [
+    *({"concurrency": wrong} for wrong in (0, -3, "4", None, 1.5)),
+    *({"queue": wrong} for wrong in (-1, "x")),
+    *({"slots": wrong} for wrong in (0, 1 << 16)),
+    *({"largest": wrong} for wrong in (0, 10, 2 << 20)),
+    *({name: -1} for name in ("queue_bytes", "streams", "sessions", "reply_bytes", "window", "piece")),
+    {"sessions": 0},
+    {"window": "16"},
+]
+CLIENTS: list[dict[str, Any]] = [
+    *({"slots": wrong} for wrong in (0, -1, 1 << 16, "4")),
+    *({"credit": wrong} for wrong in (0, 1 << 40, None)),
+    *({"largest": wrong} for wrong in (0, 10, 2 << 20)),
+    *({"silence": wrong} for wrong in (0, -1.0, float("nan"))),
+]
+
+
+async def test_settings_that_cannot_be_are_errors(nodes: Nodes, service: Service) -> None:
+    """A server with no places, or a client with no slots, let its calls wait."""
+    for wrong in SERVERS:
+        (name, value), *_ = wrong.items()
+        kind = RpcError if isinstance(value, int) else TypeError
+        with pytest.raises(kind, match=f"{name}={value!r}.*give"):
+            Server(service, nodes[1], **wrong)
+    for wrong in CLIENTS:
+        (name, value), *_ = wrong.items()
+        kind = RpcError if isinstance(value, int | float) else TypeError
+        with pytest.raises(kind, match=f"{name}={value!r}.*give"):
+            Client(nodes[0], SERVER, "mistakes", **wrong)
+    with pytest.raises(TypeError, match=r"float|silence='5'.*number of seconds"):
+        Client(nodes[0], SERVER, "mistakes", silence="5")  # type: ignore[arg-type]
+    async with (
+        Server(service, nodes[1], concurrency=1, queue=0, streams=0, slots=1, largest=512),
+        Client(nodes[0], SERVER, "mistakes", slots=1, credit=1, largest=512) as client,
+    ):
+        assert (await client.call("now", "x", timeout=60)).as_type(str) == "x"
+
+
+def test_arguments_in_another_order_are_told(nodes: Nodes, service: Service) -> None:
+    made: Any = Server
+    with pytest.raises(TypeError, match=r"NoneType in place of the node: Server\(service, node\)"):
+        made(service, None)
+    with pytest.raises(TypeError, match=r"[Ss]ervice.*(Node|Server\(service, node\))"):
+        made(nodes[1], service)
+    made = Client
+    with pytest.raises(TypeError, match=r"str in place of the node: Client\(node, |Node"):
+        made(SERVER, nodes[0], "mistakes")
+    with pytest.raises(TypeError, match=r"Node in place of the server's NID|Node"):
+        made(nodes[0], nodes[1], "mistakes")
+    with pytest.raises(TypeError, match=r"int in place of the service's name|str object expected"):
+        made(nodes[0], SERVER, 5)
+
+
+async def test_arguments_of_a_call_that_cannot_be_are_told(nodes: Nodes, service: Service) -> None:
+    wrong: Any = "text"
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "mistakes") as client:
+        for name in ("bulk", "into"):
+            with pytest.raises((RpcError, TypeError), match=rf"{name}=: memory of type str|expected"):
+                await client.call("now", "x", **{name: wrong})
+        with pytest.raises(TypeError, match=r"timeout='text': give a number of seconds|float"):
+            await client.call("now", "x", timeout=wrong)
+        with pytest.raises(RpcError, match="timeout nan"):
+            await client.call("now", "x", timeout=float("nan"))
+        assert client.under_way == 0

@@ -107,7 +107,7 @@ def test_do_is_for_plain_functions(nodes: Nodes) -> None:
         raise AssertionError
 
     with pytest.raises(TypeError, match=r"node.do\(.*wanted\).*plain function.*node.run runs coroutine"):
-        nodes[0].do(wanted)
+        nodes[0].do(wanted)  # type: ignore[unused-coroutine]
     with pytest.raises(TypeError, match="callable"):
         nodes[0].do(5)  # type: ignore[arg-type]
 

@@ -8,12 +8,13 @@ import secrets
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, SupportsIndex
 
 from ulnet.node import Message, Node
 from ulnet.node.port import Port
 from ulnet.node.shares import Shares
 from ulnet.node.watch import Watch
+from ulnet.rpc import settings
 from ulnet.rpc.admission import Admission
 from ulnet.rpc.bulk import PieceLimits, Stalled
 from ulnet.rpc.call import Call
@@ -28,7 +29,7 @@ from ulnet.rpc.introspection import METHODS, TYPES, TypesTold, methods_told
 from ulnet.rpc.notices import Notices
 from ulnet.rpc.replies import Replies, head_of, reply_of
 from ulnet.rpc.runner import Runner
-from ulnet.rpc.service import Method, NotOfType, Service, encoded
+from ulnet.rpc.service import Method, NotOfType, Service, check_served, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.turns import Turns
 from ulnet.rpc.under_way import UnderWay
@@ -73,7 +74,7 @@ class Server:
     `slots` calls each; `reply_bytes` of replies are kept, and about as many are under way. `largest` is the
     size of frames that it takes, `window` how many pieces of bulk of a call are under way at once, `piece`
     how many bytes the first have; where they come fast, the next have more.
-    `random(bits)` gives random numbers. Raises RpcError.
+    `random(bits)` gives random numbers. Raises RpcError(EINVAL), and TypeError.
     """
 
     def __init__(
@@ -81,18 +82,20 @@ class Server:
         service: Service,
         node: Node,
         *,
-        concurrency: int = 64,
-        queue: int = 1024,
-        queue_bytes: int = 256 << 20,
-        streams: int = 8192,
-        sessions: int = 4096,
-        slots: int = 64,
-        reply_bytes: int = 64 << 20,
-        largest: int = 16384,
-        window: int = 16,
-        piece: int = LNET_MTU,
+        concurrency: SupportsIndex = 64,
+        queue: SupportsIndex = 1024,
+        queue_bytes: SupportsIndex = 256 << 20,
+        streams: SupportsIndex = 8192,
+        sessions: SupportsIndex = 4096,
+        slots: SupportsIndex = 64,
+        reply_bytes: SupportsIndex = 64 << 20,
+        largest: SupportsIndex = 16384,
+        window: SupportsIndex = 16,
+        piece: SupportsIndex = LNET_MTU,
         random: Callable[[int], int] = secrets.randbits,
     ) -> None:
+        check_served(service)
+        settings.must_be_node(node, "Server(service, node)")
         self.service = service
         self.node = node
         self.incarnation: int = random(64)
@@ -102,15 +105,20 @@ class Server:
             METHODS: Method(METHODS, partial(methods_told, self), "call", body=False),
             TYPES: Method(TYPES, TypesTold(service), "call", body=False),
         }
-        self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
-        self._queue_bytes = queue_bytes
-        self._room = UnderWay(queue_bytes)
-        self._streams = Shares(streams)
-        self._sessions: Sessions[Call] = Sessions(sessions, reply_bytes)
-        self._reply_bytes = reply_bytes
-        self._slots = slots
-        self._largest = largest
-        self._pieces = PieceLimits.of(window, piece)
+        places = settings.number("concurrency", concurrency, 1)
+        self._queue_bytes = settings.number("queue_bytes", queue_bytes, 0)
+        self._admission: Admission[Call] = Admission(
+            places, settings.number("queue", queue, 0), self._queue_bytes
+        )
+        self._room = UnderWay(self._queue_bytes)
+        self._streams = Shares(settings.number("streams", streams, 0))
+        self._reply_bytes = settings.number("reply_bytes", reply_bytes, 0)
+        most = settings.number("sessions", sessions, 1)
+        self._sessions: Sessions[Call] = Sessions(most, self._reply_bytes)
+        self._slots = settings.slots(slots)
+        self._largest = settings.frame_size(largest)
+        first = settings.number("piece", piece, 0)
+        self._pieces = PieceLimits.of(settings.number("window", window, 0), first)
         self._random = random
         self._service_time = Estimate(0.01)
         self._purge: asyncio.TimerHandle | None = None

@@ -20,7 +20,7 @@ from ulnet.wire.rpc import call_overhead
 if TYPE_CHECKING:
     from ulnet.rpc.call import Call
 
-__all__ = ["Method", "NotOfType", "Service", "bits_of", "decoded", "encoded"]
+__all__ = ["Method", "NotOfType", "Service", "bits_of", "check_served", "decoded", "encoded"]
 
 Handler = Callable[..., Awaitable[Any]]
 Streamer = Callable[..., AsyncIterator[Any]]
@@ -141,6 +141,12 @@ class Service:
             return handler
 
         return add
+
+
+def check_served(service: object) -> None:
+    """Raises TypeError for what is no service."""
+    if not isinstance(service, Service):
+        raise TypeError(f"{type(service).__name__} in place of the service: Server(service, node)")
 
 
 def _second_type(handler: Callable[..., Any]) -> Any:
