@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import mmap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -349,3 +349,71 @@ async def test_arguments_of_a_call_that_cannot_be_are_told(nodes: Nodes, service
         with pytest.raises(RpcError, match="timeout nan"):
             await client.call("now", "x", timeout=float("nan"))
         assert client.under_way == 0
+
+
+async def _coroutine(call: Call) -> None:
+    pass
+
+
+async def _chunks(call: Call) -> AsyncIterator[int]:
+    yield 1
+
+
+def _plain_chunks(call: Call) -> Iterator[int]:
+    yield 1
+
+
+async def _none() -> None:
+    pass
+
+
+async def _three(call: Call, left: int, right: int) -> None:
+    pass
+
+
+async def _named(call: Call, *, data: bytes) -> None:
+    pass
+
+
+async def _more(call: Call, data: bytes, *, twice: bool = False) -> int:
+    return len(data)
+
+
+class _Object:
+    async def __call__(self, call: Call) -> int:
+        return len(call.data)
+
+
+def test_what_can_be_no_handler_is_told_where_it_is_made_one(service: Service) -> None:
+    """Each call failed, with an error about something else."""
+    wrong: list[tuple[Any, Any, str]] = [
+        (service.method, _chunks, r"_chunks has `yield`.*@service.stream"),
+        (service.method, _plain_chunks, r"_plain_chunks has `yield`.*@service.stream"),
+        (service.stream, _coroutine, r"_coroutine is no generator.*@service.method"),
+        (service.method, 5, r"int cannot be called"),
+        *((service.method, one, r"takes the call, and the data") for one in (_none, _three, _named)),
+        (service.stream, lambda: None, r"takes the call, and the data"),
+    ]
+    for decorator, handler, text in wrong:
+        with pytest.raises(TypeError, match=f"wrong: .*{text}"):
+            decorator("wrong")(handler)
+    assert set(service.methods) == {"now", "later", "stream"}
+
+
+async def test_plain_functions_are_told_by_who_cannot_serve_them(nodes: Nodes, service: Service) -> None:
+    service.method("more")(_more)
+    service.method("object")(_Object())
+    service.method("passed on")(lambda call: _coroutine(call))
+    service.method("plain")(lambda call: 5)
+    service.stream("plain stream")(lambda call: [1, 2])
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "mistakes") as client:
+        for method in ("more", "object"):
+            assert (await client.call(method, b"12", timeout=60)).as_type(int) == 2
+        await client.call("passed on", timeout=60)
+        with pytest.raises(RpcError, match=r"gave int.*`async def`; plain functions.*ulnet.sync.Server"):
+            await client.call("plain", timeout=60)
+        with pytest.raises(RpcError, match=r"gave list.*`yield`; plain generators.*ulnet.sync.Server"):
+            await anext(client.stream("plain stream", timeout=60))
+    service.stream("chunks")(_plain_chunks)
+    with pytest.raises(TypeError, match=r"_plain_chunks is a plain generator.*ulnet.sync.Server"):
+        Server(service, nodes[1])

@@ -13,6 +13,7 @@ import msgspec
 
 from ulnet.core.status import LNetError
 from ulnet.rpc.errors import RpcError
+from ulnet.rpc.kinds import check_asynchronous, check_kind, check_parameters
 from ulnet.rpc.schema import given
 from ulnet.rpc.topic import Topic
 from ulnet.wire.rpc import call_overhead
@@ -100,6 +101,7 @@ class Service:
     A handler gets the `Call`, and if it has a second parameter the data as the type that this is annotated
     with. It returns bytes, None, or anything that msgspec encodes; a stream yields them. Data that are to be
     decoded have at most `most` bytes. Without `body` a method takes data of the size of a frame only.
+    Decorators raise TypeError for what can be no handler.
     """
 
     def __init__(self, name: str) -> None:
@@ -133,8 +135,10 @@ class Service:
             )
 
         def add(handler: H) -> H:
+            check_kind(name, handler, stream=kind == "stream")
             gives = given(handler, stream=kind == "stream")
             takes = _second_type(handler)
+            check_parameters(name, handler, 1 if takes is None else 2)
             decode = None if takes is None else msgspec.msgpack.Decoder(takes).decode
             limit = None if takes is None or takes in _PLAIN else most
             self.methods[name] = Method(name, handler, kind, takes, gives, decode, limit, body)
@@ -147,6 +151,8 @@ def check_served(service: object) -> None:
     """Raises TypeError for what is no service."""
     if not isinstance(service, Service):
         raise TypeError(f"{type(service).__name__} in place of the service: Server(service, node)")
+    for method in service.methods.values():
+        check_asynchronous(method.name, method.run)
 
 
 def _second_type(handler: Callable[..., Any]) -> Any:
