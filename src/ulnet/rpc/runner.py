@@ -57,6 +57,17 @@ def _decoded(call: Call) -> int:
     return call.size if call.method.most is not None else 0
 
 
+def _begun(call: Call, steps: Steps, outcome: Outcome, context: Context) -> object:
+    """What the handler of a call waits for; `outcome`: it has ended."""
+    try:
+        return context.run(steps.send, call)
+    except StopIteration:
+        return outcome
+    except GeneratorExit as raised:  # by the handler itself
+        outcome.failed = raised
+        return outcome
+
+
 class Runner:
     """Runs calls that `begin` makes handlers of, each in a context of its own; `end` gets the result.
 
@@ -140,12 +151,7 @@ class Runner:
             decoded += _decoded(call)
             context = self._context.copy()
             call.task = task
-            try:
-                awaited = context.run(steps.send, call)
-            except StopIteration:
-                awaited = outcome
-            except GeneratorExit as raised:  # by the handler itself
-                outcome.failed, awaited = raised, outcome
+            awaited = _begun(call, steps, outcome, context)
             if awaited is not outcome:
                 if ready and not self._starting:
                     self._start()
