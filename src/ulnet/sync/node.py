@@ -35,6 +35,7 @@ class Part(ABC):
     """What lives on a node in one of its lives, and is closed before it."""
 
     def __init__(self, node: Node) -> None:
+        _must_be_node(node)
         self._node = node
         self._thread = node.thread
 
@@ -234,6 +235,11 @@ class Node:
     def explain(self, target: Nid | str, *, source: Nid | str | None = None, size: int = 0) -> Explanation:
         """Which path a request of `size` bytes would take now, and why. Raises LNetError."""
         return self.do(self.node.explain, target, source=source, size=size)
+
+
+def _must_be_node(node: object) -> None:
+    if not isinstance(node, Node):
+        raise TypeError(f"{type(node).__name__} in place of the node: give a started ulnet.sync.Node")
 
 
 def _named(function: object) -> str:
