@@ -40,6 +40,10 @@ async def ulnet_rpc() -> AsyncIterator[Run]:
     async def dress(call: Call) -> bytes:
         return b"\x1b]0;title\x07\xff\n" if call.data else msgspec.msgpack.encode("Å\x9b2J")
 
+    @service.stream("steps")
+    async def steps(call: Call) -> AsyncIterator[int]:
+        yield 1
+
     @service.method("curse")
     async def curse(call: Call) -> bytes:
         raise ValueError("\x1b]0;title\x07\x9b2J\nline")
@@ -70,6 +74,12 @@ async def test_a_service_is_asked_and_called(ulnet_rpc: Run) -> None:
     status, out, err = await ulnet_rpc("methods", NID, "sums")
     assert (status, err) == (0, "")
     assert out.splitlines()[:5] == ["service: sums", "methods:", "- name: add", "  kind: call", "  calls: 1"]
+
+
+async def test_a_stream_is_told_from_a_method(ulnet_rpc: Run) -> None:
+    status, _, err = await ulnet_rpc("call", NID, "sums", "steps", "--timeout", "30")
+    assert status == 1
+    assert "steps is a stream: use stream(), not call() (errno 22, executed: no)" in err
 
 
 async def test_what_a_server_says_does_nothing_to_the_terminal(ulnet_rpc: Run) -> None:

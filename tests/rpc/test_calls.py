@@ -247,13 +247,19 @@ async def test_what_a_handler_raises_is_told(client: Client) -> None:
     assert (raised.value.errno, raised.value.executed) == (errno.EACCES, "yes")
 
 
-async def test_a_traceback_travels_only_if_asked_for(nodes: Nodes, client: Client) -> None:
+async def test_a_traceback_travels_only_if_asked_for(nodes: Nodes, shop: Shop, client: Client) -> None:
+    @shop.service.stream("raise stream")
+    async def fail(call: Call) -> AsyncIterator[bytes]:
+        for _ in range(10):
+            raise ValueError("the shelf is empty")
+        yield b""
+
     with pytest.raises(RpcError) as raised:
         await client.call("raise")
     assert raised.value.traceback == "" and "test_calls.py" not in str(raised.value)
     async with Client(nodes[0], SERVER, "shop", tracebacks=True) as asking:
-        for attempt in (asking.call("raise"), anext(asking.stream("raise"))):
-            with pytest.raises(RpcError, match=r"raise: ValueError: the shelf is empty$") as raised:
+        for attempt in (asking.call("raise"), anext(asking.stream("raise stream"))):
+            with pytest.raises(RpcError, match=r"raise( stream)?: ValueError: the shelf is empty$") as raised:
                 await attempt
             lines = raised.value.traceback.splitlines()
             assert lines[-1] == "ValueError: the shelf is empty"

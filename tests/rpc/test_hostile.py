@@ -21,6 +21,7 @@ from ulnet.wire.rpc import (
     MAX_BULK,
     REPLY_PORTAL,
     REQUEST_PORTAL,
+    STREAM,
     XXH3,
     Bulk,
     CallFrame,
@@ -278,7 +279,10 @@ async def test_lies_are_refused(wired: Wired, server: Server, counting: Counting
         assert await refusal(wired.call(f"method {number}")) == errno.ENOSYS
     assert len(server.method_counters) == 0, "names that a client makes up are not kept"
     assert await refusal(wired.call(flags=BODY, source=Bulk(1 << 16, MAX_BULK))) == errno.EMSGSIZE
-    assert await refusal(wired.call("news", number=2, flags=BODY, source=Bulk(1 << 16, 9))) == errno.EMSGSIZE
+    assert (
+        await refusal(wired.call("news", number=2, flags=BODY | STREAM, source=Bulk(1 << 16, 9)))
+        == errno.EMSGSIZE
+    )
     wired.session ^= 1
     assert await refusal(wired.call()) == errno.ESTALE
     assert counting.times == 0

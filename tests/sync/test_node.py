@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,25 @@ def test_the_nodes_own_thread_is_told_that_it_cannot_wait(nodes: Nodes) -> None:
         client.do(client.close)
     assert failed.value.errno == errno.EDEADLK
     assert client.ping(SERVER, timeout=60).nids, "nothing was closed"
+
+
+@pytest.mark.parametrize("given", [lambda: 3, 5, None, threading.active_count])
+def test_run_is_for_coroutine_functions(nodes: Nodes, given: Any) -> None:
+    """Of a plain function it never returned."""
+    with ThreadPoolExecutor(1) as threads:
+        with pytest.raises(TypeError, match=r"node.run\(.*coroutine function.*node.do calls plain functions"):
+            threads.submit(nodes[0].run, given).result(60)
+        assert nodes[0].ping(SERVER, timeout=60).nids
+
+
+def test_do_is_for_plain_functions(nodes: Nodes) -> None:
+    async def wanted() -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match=r"node.do\(.*wanted\).*plain function.*node.run runs coroutine"):
+        nodes[0].do(wanted)  # type: ignore[unused-coroutine]
+    with pytest.raises(TypeError, match="callable"):
+        nodes[0].do(5)  # type: ignore[arg-type]
 
 
 def test_who_waits_hears_that_the_node_is_closed(nodes: Nodes) -> None:

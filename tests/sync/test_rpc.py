@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 import pytest
@@ -336,3 +337,17 @@ def test_the_progress_of_a_call_is_told_in_the_thread_that_waits(client: Client)
     with pytest.raises(ValueError, match="enough"):
         client.call("get", into=into, timeout=60, progress=raises)
     assert client.under_way == 0
+
+
+def test_arguments_in_another_order_are_told(nodes: Nodes) -> None:
+    server: Any = Server
+    client: Any = Client
+    service = Service("shop")
+    for made, arguments, wrong in (
+        (server, (service, None), "NoneType"),
+        (server, (nodes[1], service), "Service"),
+        (client, (SERVER, nodes[0], "shop"), "str"),
+        (client, (nodes[0].node, SERVER, "shop"), "Node"),
+    ):
+        with pytest.raises(TypeError, match=f"{wrong} in place of the node: give a started ulnet.sync.Node"):
+            made(*arguments)

@@ -128,6 +128,7 @@ class Loan:
             if md is not None and md.linked:
                 self._core.reclaim(md)
         self._entries.clear()
+        self.view.release()  # what the call raises may hold this
 
 
 class PieceLimits(NamedTuple):
@@ -266,7 +267,9 @@ class _Transfer:
         finally:  # nothing touches the memory after this, or holds it
             self._memory = _NOTHING
             for piece in self._pieces:
-                piece.view = _NOTHING
+                if piece.view is not _NOTHING:
+                    piece.view.release()  # what LNet has of it still are views of its own
+                    piece.view = _NOTHING
                 if piece.sent is not None:
                     piece.sent.abort()
             for timer in self._pauses.values():

@@ -139,16 +139,19 @@ class Call:
         LNetError.
         """
         view = flat(memory)
-        at = self.pushed if offset is None else offset
-        sink = self._lent(self.frame.sink, "into")
-        if self.frame.flags & CHECK and at != self.pushed:
-            raise RpcError(
-                errno.EINVAL, f"push at {at}: with a checksum each push begins where the last one ended"
-            )
-        await self._move(sink, view, at, True, progress)
-        if self.checksum is not None:
-            await self.checksum.add(view)
-        self.pushed = max(self.pushed, at + view.nbytes)
+        try:
+            at = self.pushed if offset is None else offset
+            sink = self._lent(self.frame.sink, "into")
+            if self.frame.flags & CHECK and at != self.pushed:
+                raise RpcError(
+                    errno.EINVAL, f"push at {at}: with a checksum each push begins where the last one ended"
+                )
+            await self._move(sink, view, at, True, progress)
+            if self.checksum is not None:
+                await self.checksum.add(view)
+            self.pushed = max(self.pushed, at + view.nbytes)
+        finally:  # what is raised holds this frame, and must not hold the memory
+            view.release()
 
     async def pull(
         self,
@@ -197,15 +200,16 @@ class Call:
         self, source: Bulk, memory: bytearray | memoryview, offset: int, progress: Progress | None
     ) -> None:
         view = flat(memory)
-        await self._move(source, view, offset, False, progress)
-        if self.frame.flags & CHECK and view.nbytes == source.length:
-            checksum = Checksum(self.frame.flags & XXH3 != 0)
-            await checksum.add(view)
-            if checksum.value != source.checksum:
-                raise RpcError(
-                    errno.EILSEQ,
-                    f"bulk arrived with the checksum {checksum.value:#010x}: it is {source.checksum:#010x}",
-                )
+        try:
+            await self._move(source, view, offset, False, progress)
+            if self.frame.flags & CHECK and view.nbytes == source.length:
+                checksum = Checksum(self.frame.flags & XXH3 != 0)
+                await checksum.add(view)
+                if checksum.value != source.checksum:
+                    words = f"{checksum.value:#010x}: it is {source.checksum:#010x}"
+                    raise RpcError(errno.EILSEQ, f"bulk arrived with the checksum {words}")
+        finally:  # as in `push`
+            view.release()
 
     @staticmethod
     def _lent(bulk: Bulk | None, word: str) -> Bulk:

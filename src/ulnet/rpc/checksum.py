@@ -35,11 +35,11 @@ class Checksum:
     async def add(self, memory: memoryview) -> None:
         """The next bytes; others run in between."""
         for begin in range(0, memory.nbytes, LNET_MTU):
-            piece = memory[begin : begin + LNET_MTU]
-            if self._xxh3 is None:
-                self._crc = zlib.crc32(piece, self._crc)
-            else:
-                self._xxh3.update(piece)
+            with memory[begin : begin + LNET_MTU] as piece:
+                if self._xxh3 is None:
+                    self._crc = zlib.crc32(piece, self._crc)
+                else:
+                    self._xxh3.update(piece)
             await asyncio.sleep(0)
 
     @property

@@ -7,7 +7,7 @@ import errno
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, SupportsIndex
 
 from ulnet.core.md import Buffer
 from ulnet.core.peer import Peer
@@ -16,6 +16,7 @@ from ulnet.nid import Nid
 from ulnet.node import Message, Node
 from ulnet.node.port import Port
 from ulnet.node.watch import Watch
+from ulnet.rpc import settings
 from ulnet.rpc.answer import Answer
 from ulnet.rpc.asking import Asking
 from ulnet.rpc.bulk import Loan, Meter, Progress, flat
@@ -63,6 +64,7 @@ _PAUSE: Final = 0.05  # before a third session for one call, doubled up to
 _LONG_PAUSE: Final = 2.0
 _MOST_METHODS: Final = 1024
 _BULK_BITS: Final = 48
+_MOST_CREDIT: Final = 1 << 20  # chunks: servers send no more ahead
 
 
 class Client:
@@ -71,7 +73,7 @@ class Client:
     It connects with its first call. `slots` calls are under way at once, others wait. A call without time-out
     fails when nothing was heard of the server for `silence` seconds. `largest` is the size of frames that
     it takes, `credit` how many chunks of a stream may wait to be read. With `tracebacks` errors tell where
-    handlers raised them. `random(bits)` gives random numbers.
+    handlers raised them. `random(bits)` gives random numbers. Raises RpcError(EINVAL), and TypeError.
     """
 
     def __init__(
@@ -80,17 +82,20 @@ class Client:
         target: Nid | str,
         service: str,
         *,
-        slots: int = 64,
+        slots: SupportsIndex = 64,
         silence: float = 60.0,
-        largest: int = 16384,
-        credit: int = 64,
+        largest: SupportsIndex = 16384,
+        credit: SupportsIndex = 64,
         tracebacks: bool = False,
         random: Callable[[int], int] = secrets.randbits,
     ) -> None:
+        example = 'Client(node, "10.0.0.2@tcp", "files")'
+        settings.must_be_node(node, example)
+        settings.must_be_target(target, service, example)
         self.node = node
         self.target: Nid = target if isinstance(target, Nid) else Nid.parse(target)
         self.service = service
-        self.silence = silence
+        self.silence: float = settings.seconds("silence", silence)
         self.random = random
         self.counters: ClientCounters = ClientCounters()
         self.network: Estimate = Estimate(_FIRST_NETWORK)
@@ -98,9 +103,9 @@ class Client:
         self.clock: Callable[[], float] = clock_of(self.loop)
         self.closed: bool = False
         self._bits = bits_of(service)
-        self._slots = slots
-        self._largest = largest
-        self._credit = credit
+        self._slots = settings.slots(slots)
+        self._largest = settings.frame_size(largest)
+        self._credit = settings.number("credit", credit, 1, _MOST_CREDIT)
         self._flags = TRACEBACK if tracebacks else 0
         self._services: dict[str, Estimate] = {}  # service times, by method
         self._inbox_bits = random(64)
@@ -108,7 +113,11 @@ class Client:
         self._lanes = Lanes(self._port)
         self.watch: Watch[Pending] = Watch(self.loop, Pending.due)
         self._inbox = node.inbox(
-            REPLY_PORTAL, self._inbox_bits, slots=max(64, slots), size=largest, handler=self._arrived
+            REPLY_PORTAL,
+            self._inbox_bits,
+            slots=max(64, self._slots),
+            size=self._largest,
+            handler=self._arrived,
         )
         self._connection: Connection | None = None
         self._connections: dict[int, Connection] = {}  # those with calls, too
@@ -268,8 +277,9 @@ class Client:
         loans: list[Loan] = []
         frame = self._request(connection, method, data, None, None, loans, None)
         if loans:
+            size = loans[0].bulk.length
             loans[0].end()
-            words = f"{loans[0].view.nbytes} bytes do not fit a frame of {connection.largest}: call a method"
+            words = f"{size} bytes do not fit a frame of {connection.largest}: call a method"
             raise RpcError(errno.EMSGSIZE, f"{self.target}: {method}: data of a stream: {words}", "no")
         frame.flags |= STREAM
         frame.credit = credit
@@ -280,9 +290,7 @@ class Client:
         outer = DEADLINE.get()
         if timeout is None:
             return outer
-        if timeout < 0:
-            raise RpcError(errno.EINVAL, f"timeout {timeout:g}: it is a number of seconds, or None", "no")
-        mine = self.clock() + timeout
+        mine = self.clock() + settings.timeout(timeout)
         return mine if outer is None else min(mine, outer)
 
     def _request(
@@ -304,8 +312,8 @@ class Client:
         frame = CallFrame(0, 0, 0, 0, self._inbox_bits, method, data)
         frame.flags = self._flags
         if into is not None:
-            frame.sink = self._lend(flat(into), loans, writable=True, meter=meter).bulk
-        source = None if bulk is None else flat(bulk)
+            frame.sink = self._lend(settings.memory("into", into), loans, writable=True, meter=meter).bulk
+        source = None if bulk is None else settings.memory("bulk", bulk)
         size = data.nbytes if isinstance(data, memoryview) else len(data)
         if size + overhead > largest:
             if source is not None:

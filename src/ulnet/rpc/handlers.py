@@ -9,7 +9,10 @@ from __future__ import annotations
 import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
+
+from ulnet.rpc.kinds import ASYNC_METHOD, ASYNC_STREAM
 
 if TYPE_CHECKING:
     from ulnet.rpc.call import Call
@@ -23,10 +26,17 @@ class Closing(aclosing[AsyncGenerator[Any, None]]):
     """Closes the generator of a stream when its handler ends; not where the loop is gone.
 
     Nothing can be awaited then, and a generator that waits counts as running, which is an error to close.
+    Raises TypeError for what yields nothing that can be awaited.
     """
 
+    def __init__(self, values: AsyncGenerator[Any, None]) -> None:
+        if not hasattr(values, "__aiter__"):
+            raise TypeError(f"a stream's handler gave {type(values).__name__}: {ASYNC_STREAM}")
+        super().__init__(values)
+        self._closes = hasattr(values, "aclose")
+
     async def __aexit__(self, *exc_info: object) -> None:
-        if exc_info[0] is not GeneratorExit:
+        if exc_info[0] is not GeneratorExit and self._closes:
             await super().__aexit__(*exc_info)
 
 
@@ -72,4 +82,6 @@ def _steps(begin: Callable[[Call], Any], outcome: Outcome) -> Steps:
 
 
 async def _awaited(handler: Any) -> Any:
+    if not isawaitable(handler):
+        raise TypeError(f"a handler gave {type(handler).__name__}, not a coroutine: {ASYNC_METHOD}")
     return await handler

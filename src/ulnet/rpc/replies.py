@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
+from ulnet.core.md import Buffer
 from ulnet.nid import Nid
 from ulnet.node import Message
 from ulnet.node.port import Ended, Port, nobody_asks
@@ -12,9 +13,9 @@ from ulnet.rpc.call import Call
 from ulnet.rpc.lane import Lane, Lanes, bound
 from ulnet.rpc.sessions import Session
 from ulnet.rpc.under_way import UnderWay
-from ulnet.wire.rpc import KNOWS_BATCH, REPLY_PORTAL, CallFrame, Frame
+from ulnet.wire.rpc import KNOWS_BATCH, REPLY_PORTAL, CallFrame, Frame, Refused, Reply
 
-__all__ = ["Replies", "head_of"]
+__all__ = ["Replies", "head_of", "reply_of"]
 
 _LEAST_ROOM: Final = 16 << 20  # bytes under way: without kept replies there are some as well
 _ANSWERS: Final = 2 << 20  # of these, of frames with which no call began
@@ -24,6 +25,18 @@ _LANES: Final = 64  # of a client: as many as it has NIDs, times ours
 def head_of(frame: Frame) -> tuple[int, int, int, int, int]:
     """How what answers a frame begins."""
     return frame.session, frame.slot, frame.number, frame.attempt, 0
+
+
+def reply_of(call: Call, status: int, data: Buffer, begun: bool, took: float) -> bytes:
+    """The frame that ends a call, whose handler took so many seconds; one that was not `begun` is refused."""
+    frame = call.frame
+    if not begun:
+        return Refused(*head_of(frame), status, bytes(data).decode("utf-8", "replace")).pack()
+    checksum = 0 if call.checksum is None else call.checksum.value
+    # fmt: off
+    return Reply(frame.session, frame.slot, frame.number, frame.attempt, 0, status, call.chunks,
+                 int(took * 1e6), checksum, call.pushed, data).pack()
+    # fmt: on
 
 
 class Replies:

@@ -47,11 +47,25 @@ class _Rest:
                 awaited = run(step, value)
             except StopIteration:
                 break
+            except GeneratorExit as raised:  # by the handler itself
+                outcome.failed = raised
+                break
 
 
 def _decoded(call: Call) -> int:
     """Bytes of its data that are made objects before its handler runs."""
     return call.size if call.method.most is not None else 0
+
+
+def _begun(call: Call, steps: Steps, outcome: Outcome, context: Context) -> object:
+    """What the handler of a call waits for; `outcome`: it has ended."""
+    try:
+        return context.run(steps.send, call)
+    except StopIteration:
+        return outcome
+    except GeneratorExit as raised:  # by the handler itself
+        outcome.failed = raised
+        return outcome
 
 
 class Runner:
@@ -127,6 +141,7 @@ class Runner:
         self._starting = False
         ready = self._ready
         decoded = 0
+        last: BaseException | None = None  # that ends the program
         waited = False  # very many may go on in one turn: those that are ready have a task of their own
         steps, outcome = self._idle.pop() if self._idle else self._another()
         for _ in range(_MOST if self._waits() else _FEW):
@@ -136,10 +151,7 @@ class Runner:
             decoded += _decoded(call)
             context = self._context.copy()
             call.task = task
-            try:
-                awaited = context.run(steps.send, call)
-            except StopIteration:
-                awaited = outcome
+            awaited = _begun(call, steps, outcome, context)
             if awaited is not outcome:
                 if ready and not self._starting:
                     self._start()
@@ -157,9 +169,12 @@ class Runner:
                 steps = steps_of(self._begin, outcome)  # the former one has ended
             if failed is not None:
                 self._failed(call, failed)
-                if not isinstance(failed, Exception | asyncio.CancelledError):
-                    raise failed
+                if isinstance(failed, KeyboardInterrupt | SystemExit):
+                    last = failed
+                    break
         if len(self._idle) < _SPARE:
             self._idle.append((steps, outcome))
         if ready and not self._starting:
             self._start()
+        if last is not None:
+            raise last

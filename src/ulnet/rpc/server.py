@@ -8,14 +8,13 @@ import secrets
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from traceback import format_exception
-from typing import Any, Final, Self
+from typing import Any, Final, Self, SupportsIndex
 
-from ulnet.core.status import LNetError
 from ulnet.node import Message, Node
 from ulnet.node.port import Port
 from ulnet.node.shares import Shares
 from ulnet.node.watch import Watch
+from ulnet.rpc import settings
 from ulnet.rpc.admission import Admission
 from ulnet.rpc.bulk import PieceLimits, Stalled
 from ulnet.rpc.call import Call
@@ -24,12 +23,13 @@ from ulnet.rpc.context import DEADLINE, clock_of
 from ulnet.rpc.counters import MethodCounters, ServerCounters
 from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
+from ulnet.rpc.failures import Failures, told
 from ulnet.rpc.handlers import Closing
 from ulnet.rpc.introspection import METHODS, TYPES, TypesTold, methods_told
 from ulnet.rpc.notices import Notices
-from ulnet.rpc.replies import Replies, head_of
+from ulnet.rpc.replies import Replies, head_of, reply_of
 from ulnet.rpc.runner import Runner
-from ulnet.rpc.service import Method, NotOfType, Service, encoded
+from ulnet.rpc.service import Method, NotOfType, Service, check_served, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.turns import Turns
 from ulnet.rpc.under_way import UnderWay
@@ -39,6 +39,7 @@ from ulnet.wire.rpc import (
     BODY,
     KNOWS_BATCH,
     REQUEST_PORTAL,
+    STREAM,
     TRACEBACK,
     VERSION,
     XXH3,
@@ -73,7 +74,7 @@ class Server:
     `slots` calls each; `reply_bytes` of replies are kept, and about as many are under way. `largest` is the
     size of frames that it takes, `window` how many pieces of bulk of a call are under way at once, `piece`
     how many bytes the first have; where they come fast, the next have more.
-    `random(bits)` gives random numbers. Raises RpcError.
+    `random(bits)` gives random numbers. Raises RpcError(EINVAL), and TypeError.
     """
 
     def __init__(
@@ -81,18 +82,20 @@ class Server:
         service: Service,
         node: Node,
         *,
-        concurrency: int = 64,
-        queue: int = 1024,
-        queue_bytes: int = 256 << 20,
-        streams: int = 8192,
-        sessions: int = 4096,
-        slots: int = 64,
-        reply_bytes: int = 64 << 20,
-        largest: int = 16384,
-        window: int = 16,
-        piece: int = LNET_MTU,
+        concurrency: SupportsIndex = 64,
+        queue: SupportsIndex = 1024,
+        queue_bytes: SupportsIndex = 256 << 20,
+        streams: SupportsIndex = 8192,
+        sessions: SupportsIndex = 4096,
+        slots: SupportsIndex = 64,
+        reply_bytes: SupportsIndex = 64 << 20,
+        largest: SupportsIndex = 16384,
+        window: SupportsIndex = 16,
+        piece: SupportsIndex = LNET_MTU,
         random: Callable[[int], int] = secrets.randbits,
     ) -> None:
+        check_served(service)
+        settings.must_be_node(node, "Server(service, node)")
         self.service = service
         self.node = node
         self.incarnation: int = random(64)
@@ -102,15 +105,20 @@ class Server:
             METHODS: Method(METHODS, partial(methods_told, self), "call", body=False),
             TYPES: Method(TYPES, TypesTold(service), "call", body=False),
         }
-        self._admission: Admission[Call] = Admission(concurrency, queue, queue_bytes)
-        self._queue_bytes = queue_bytes
-        self._room = UnderWay(queue_bytes)
-        self._streams = Shares(streams)
-        self._sessions: Sessions[Call] = Sessions(sessions, reply_bytes)
-        self._reply_bytes = reply_bytes
-        self._slots = slots
-        self._largest = largest
-        self._pieces = PieceLimits.of(window, piece)
+        places = settings.number("concurrency", concurrency, 1)
+        self._queue_bytes = settings.number("queue_bytes", queue_bytes, 0)
+        self._admission: Admission[Call] = Admission(
+            places, settings.number("queue", queue, 0), self._queue_bytes
+        )
+        self._room = UnderWay(self._queue_bytes)
+        self._streams = Shares(settings.number("streams", streams, 0))
+        self._reply_bytes = settings.number("reply_bytes", reply_bytes, 0)
+        most = settings.number("sessions", sessions, 1)
+        self._sessions: Sessions[Call] = Sessions(most, self._reply_bytes)
+        self._slots = settings.slots(slots)
+        self._largest = settings.frame_size(largest)
+        first = settings.number("piece", piece, 0)
+        self._pieces = PieceLimits.of(settings.number("window", window, 0), first)
         self._random = random
         self._service_time = Estimate(0.01)
         self._purge: asyncio.TimerHandle | None = None
@@ -130,6 +138,7 @@ class Server:
         context = copy_context()
         context.run(DEADLINE.set, None)
         self._context = context
+        self._failures = Failures(self.service.name, self._clock)
         self._fetches: set[asyncio.Task[Any]] = set()
         self._turns = Turns(self._loop)
         self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed, self._others_wait)
@@ -321,6 +330,10 @@ class Server:
 
     def _why_not(self, frame: CallFrame, method: Method, size: int) -> tuple[int, str]:
         """The errno and the text of a request that is refused whatever else there is; 0: it is not."""
+        if (frame.flags & STREAM != 0) != (method.kind == "stream"):
+            is_stream = method.kind == "stream"
+            text = "is a stream: use stream(), not call()" if is_stream else "is no stream: use call()"
+            return errno.EINVAL, f"{method.name} {text}"
         if frame.flags & BODY and not method.body:
             what = "a stream" if method.kind == "stream" else method.name
             return errno.EMSGSIZE, f"data of {what} must be in its frame: send less, or lend them as bulk"
@@ -474,19 +487,16 @@ class Server:
             )
 
     def _failed(self, call: Call, failed: BaseException, begun: bool = True) -> None:
-        if not isinstance(failed, Exception):
+        if isinstance(failed, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
             self._cancelled(call)
             return
-        if isinstance(failed, LNetError):
-            status, text = failed.errno or errno.EREMOTEIO, str(failed)
-        else:
-            status, text = errno.EREMOTEIO, f"{type(failed).__name__}: {failed}"
         begun = begun and not isinstance(failed, NotOfType)
-        if call.frame.flags & TRACEBACK and begun:
-            text = "\0".join((text, "".join(format_exception(failed))))
+        status, text = told(failed, traceback=begun and call.frame.flags & TRACEBACK != 0)
         self.count_of(call.method.name).errors += 1
         room = max(call.session.largest - _REPLY_SIZE, 0)
         self._finish(call, status, text.encode("utf-8", "replace")[:room], begun)
+        if begun and not call.given_up:
+            self._failures.log(call.method.name, call.client, failed)
 
     def _cancel(self, call: Call) -> None:
         if call.task is not None:
@@ -507,10 +517,12 @@ class Server:
             except RpcError as too_long:
                 self._failed(call, too_long)
                 return
-        call.over = True
-        self._watch.discard(call)
         now = self._clock()
         took = now - call.started_at
+        if not call.given_up and not call.overdue:
+            call.reply = reply_of(call, status, data, begun, took)
+        call.over = True
+        self._watch.discard(call)
         frame = call.frame
         counters = self.count_of(call.method.name)
         counters.calls += 1
@@ -528,14 +540,6 @@ class Server:
         elif call.overdue:
             self._sessions.end_request(call.session, frame.slot, frame.number, None, 0.0)
         else:
-            if not begun:
-                call.reply = Refused(*head_of(frame), status, data.decode("utf-8", "replace")).pack()
-            else:
-                checksum = 0 if call.checksum is None else call.checksum.value
-                # fmt: off
-                call.reply = Reply(frame.session, frame.slot, frame.number, frame.attempt, 0, status,
-                                   call.chunks, int(took * 1e6), checksum, call.pushed, data).pack()
-                # fmt: on
             until = now + _KEEP if call.deadline is None else min(call.deadline, now + _KEEP)
             if self._sessions.end_request(call.session, frame.slot, frame.number, call.reply, until):
                 call.lane.add(call.reply, call, call.method.name)

@@ -13,6 +13,7 @@ import msgspec
 
 from ulnet.core.status import LNetError
 from ulnet.rpc.errors import RpcError
+from ulnet.rpc.kinds import check_asynchronous, check_kind, check_parameters
 from ulnet.rpc.schema import given
 from ulnet.rpc.topic import Topic
 from ulnet.wire.rpc import call_overhead
@@ -20,7 +21,7 @@ from ulnet.wire.rpc import call_overhead
 if TYPE_CHECKING:
     from ulnet.rpc.call import Call
 
-__all__ = ["Method", "NotOfType", "Service", "bits_of", "decoded", "encoded"]
+__all__ = ["Method", "NotOfType", "Service", "bits_of", "check_served", "decoded", "encoded"]
 
 Handler = Callable[..., Awaitable[Any]]
 Streamer = Callable[..., AsyncIterator[Any]]
@@ -39,11 +40,13 @@ def encoded(value: object) -> Data:
     """What travels: bytes as they are, nothing for None, all else as msgpack. Raises RpcError(EBADMSG)."""
     if value is None:
         return b""
-    if isinstance(value, _PLAIN):
-        return value
     try:
+        if isinstance(value, memoryview):
+            return value if value.c_contiguous and value.nbytes == len(value) else value.tobytes()
+        if isinstance(value, _PLAIN):
+            return value
         return msgspec.msgpack.encode(value)
-    except (TypeError, msgspec.MsgspecError, OverflowError) as bad:
+    except (TypeError, ValueError, msgspec.MsgspecError, OverflowError, RecursionError) as bad:
         raise RpcError(errno.EBADMSG, f"{type(value).__name__} cannot be sent: {bad}", "no") from None
 
 
@@ -98,6 +101,7 @@ class Service:
     A handler gets the `Call`, and if it has a second parameter the data as the type that this is annotated
     with. It returns bytes, None, or anything that msgspec encodes; a stream yields them. Data that are to be
     decoded have at most `most` bytes. Without `body` a method takes data of the size of a frame only.
+    Decorators raise TypeError for what can be no handler.
     """
 
     def __init__(self, name: str) -> None:
@@ -131,14 +135,24 @@ class Service:
             )
 
         def add(handler: H) -> H:
+            check_kind(name, handler, stream=kind == "stream")
             gives = given(handler, stream=kind == "stream")
             takes = _second_type(handler)
+            check_parameters(name, handler, 1 if takes is None else 2)
             decode = None if takes is None else msgspec.msgpack.Decoder(takes).decode
             limit = None if takes is None or takes in _PLAIN else most
             self.methods[name] = Method(name, handler, kind, takes, gives, decode, limit, body)
             return handler
 
         return add
+
+
+def check_served(service: object) -> None:
+    """Raises TypeError for what is no service."""
+    if not isinstance(service, Service):
+        raise TypeError(f"{type(service).__name__} in place of the service: Server(service, node)")
+    for method in service.methods.values():
+        check_asynchronous(method.name, method.run)
 
 
 def _second_type(handler: Callable[..., Any]) -> Any:

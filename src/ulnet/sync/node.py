@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import errno
+import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeVar, cast
 
 import ulnet.node
 from ulnet.core.md import Buffer
@@ -23,6 +24,8 @@ __all__ = ["Node", "Part"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_RUN: Final = "give a coroutine function (`async def`) and its arguments; node.do calls plain functions"
+_DO: Final = "give a plain function and its arguments; node.run runs coroutine functions (`async def`)"
 _DRAIN: Final = 5.0
 _LAST_DRAIN: Final = 0.5  # seconds, at the end of the program
 _PATIENCE: Final = 10.0  # seconds beyond that until a loop that does not answer is given up
@@ -32,6 +35,7 @@ class Part(ABC):
     """What lives on a node in one of its lives, and is closed before it."""
 
     def __init__(self, node: Node) -> None:
+        _must_be_node(node)
         self._node = node
         self._thread = node.thread
 
@@ -140,14 +144,32 @@ class Node:
     # Everything ------------------------------------------------------------------------------------
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a coroutine function in the node's loop: `node.run(node.node.primary_nid, "10.0.0.2@tcp")`."""
-        return self.thread.run(lambda: function(*args, **kwargs))
+        """Run a coroutine function in the node's loop: `node.run(node.node.primary_nid, "10.0.0.2@tcp")`.
+
+        Raises TypeError for a plain function: `do` calls those.
+        """
+
+        def make() -> Coroutine[Any, Any, T]:
+            given: Any = function
+            made: Any = given(*args, **kwargs) if callable(given) else given
+            if not inspect.isawaitable(made):
+                raise TypeError(f"node.run({_named(function)}): {_RUN}")
+            return cast(Coroutine[Any, Any, T], made)
+
+        return self.thread.run(make)
 
     def do(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in the node's thread, where it must not wait: `node.do(topic.publish, b"news")`."""
+        """Call a function in the node's thread, where it must not wait: `node.do(topic.publish, b"news")`.
+
+        Raises TypeError for a coroutine function: `run` runs those.
+        """
 
         async def call() -> T:
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
+            if inspect.iscoroutine(made):
+                made.close()
+                raise TypeError(f"node.do({_named(function)}): {_DO}")
+            return made
 
         return self.thread.run(call)
 
@@ -224,6 +246,16 @@ class Node:
     def explain(self, target: Nid | str, *, source: Nid | str | None = None, size: int = 0) -> Explanation:
         """Which path a request of `size` bytes would take now, and why. Raises LNetError."""
         return self.do(self.node.explain, target, source=source, size=size)
+
+
+def _must_be_node(node: object) -> None:
+    if not isinstance(node, Node):
+        raise TypeError(f"{type(node).__name__} in place of the node: give a started ulnet.sync.Node")
+
+
+def _named(function: object) -> str:
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) else repr(function)
 
 
 _open: dict[Node, None] = {}  # in the order in which they began

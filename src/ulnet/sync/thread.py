@@ -45,7 +45,7 @@ class Wait:
         if self._given_up:
             self._news.put(None)
             return
-        self._task = loop.create_task(make())
+        self._task = loop.create_task(_awaited(make))
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -185,6 +185,11 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(_JOIN)
+
+
+async def _awaited(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What `make` raises itself is the task's exception, too."""
+    return await make()
 
 
 async def _end_all() -> None:
