@@ -44,7 +44,7 @@ class Claims:
     own; but if a peer that is called by name does not answer, it has moved there.
     """
 
-    __slots__ = ("_is_gateway", "_nets", "_peers", "_questions", "_routes_to", "_spoke")
+    __slots__ = ("_is_gateway", "_leads_over", "_nets", "_peers", "_questions", "_routes_to", "_spoke")
 
     def __init__(
         self,
@@ -52,11 +52,13 @@ class Claims:
         nets: Mapping[Net, LocalNet],
         is_gateway: Callable[[Peer], bool],
         routes_to: Callable[[Net], Sequence[object]],
+        leads_over: Callable[[Peer, Net], bool],
     ) -> None:
         self._peers = peers
         self._nets = nets
         self._is_gateway: Callable[[Peer], bool] = is_gateway
         self._routes_to: Callable[[Net], Sequence[object]] = routes_to
+        self._leads_over: Callable[[Peer, Net], bool] = leads_over
         self._questions: dict[Peer, _Question] = {}
         self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
 
@@ -137,6 +139,19 @@ class Claims:
         return bool(theirs) and all(_cover(theirs, member) for member in peer.members)
 
     # What a node says by a NID ---------------------------------------------------------------------
+
+    def is_answer(self, peer: Peer, source: Nid, sender: Nid, info: PingInfo) -> bool:
+        """Whether an answer to a ping of peer is the peer's; else it is to be asked anew.
+
+        One by a NID that the peer does not have (any more) is not.
+        """
+        by = peer.members.get(source)
+        return by is not None and (not self.is_own(by, sender) or self.is_of(by, nids_told(info)))
+
+    def is_own(self, pni: PeerNi, sender: Nid) -> bool:
+        """Whether what a next hop sent in the name of a NID is of the node behind that."""
+        hop = self._peers.find(sender)
+        return sender == pni.nid or (hop is not None and self._leads_over(hop, pni.nid.net))
 
     def is_of(self, pni: PeerNi, told: Collection[Nid]) -> bool:
         """Whether what the node behind a NID tells, by that NID, is what the peer of the NID tells."""

@@ -83,7 +83,9 @@ class Discovery:
         self._exchanges = Exchanges(memory, sender)
         say = Notices(state.clock, state.report).say
         self._say = say
-        self._claims = Claims(state.peers, state.nets, gateways.is_gateway, gateways.table.to)
+        self._claims = Claims(
+            state.peers, state.nets, gateways.is_gateway, gateways.table.to, gateways.leads_over
+        )
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
@@ -154,11 +156,17 @@ class Discovery:
             return
         self._say(("forced", name), Line("discovery.forced", text, peer=name))
 
-    def told(self, nid: Nid, info: PingInfo) -> None:
-        """A user's ping was answered: news of a peer that was discovered, as if discovery had asked."""
+    def told(self, nid: Nid, info: PingInfo, source: Nid, sender: Nid) -> None:
+        """A user's ping was answered by `source`, over that next hop: news, as if discovery had asked."""
         peer = self._state.peers.find(nid)
-        if peer is None or not self.active or nid == LO_NID or not self._mode():
+        if peer is None or source not in peer.members or not self.active or nid == LO_NID or not self._mode():
             return
+        if self._claims.is_answer(peer, source, sender, info):
+            self._learn(peer, info)
+        elif self._must_ask(peer):
+            self._feed(peer, Input.WANTED)
+
+    def _learn(self, peer: Peer, info: PingInfo) -> None:
         if peer.flags & _DISCOVERED and not peer.flags & _DISCOVERING:
             self._answers.take_reply(peer, info)
             self._feed(peer, Input.PUSHED)
@@ -379,9 +387,9 @@ class Discovery:
         self._exchanges.end(peer, exchange.kind)
         by = peer.members.get(event.source)
         if by is not None and info is not None and not info.truncated:
-            if self._is_of(peer, event, info):
-                if not by.listed:
-                    self.told(by.nid, info)
+            if self._claims.is_answer(peer, by.nid, event.sender, info):
+                if not by.listed and self.active and self._mode():
+                    self._learn(peer, info)
                 return
         elif exchange.kind == WHO:
             return
@@ -508,22 +516,13 @@ class Discovery:
             pass
         self._exchanges.end(peer, PING)
         self._move_waiting(peer, self._claims.answered(peer, event.source))
-        if info is None or info.truncated or not self._is_of(peer, event, info):
+        source, sender = event.source, event.sender
+        if info is None or info.truncated or not self._claims.is_answer(peer, source, sender, info):
             peer.mark(_PING_FAILED)
             self._feed(peer, Input.BAD_REPLY)
             return
         self._answers.take_reply(peer, info)
         self._feed(peer, Input.REPLY)
-
-    def _is_of(self, peer: Peer, event: Event, info: PingInfo) -> bool:
-        """Whether an answer is the peer's; else another NID of it is to answer."""
-        by = peer.members.get(event.source)
-        return by is None or not self._is_its_own(by, event.sender) or self._claims.is_of(by, nids_told(info))
-
-    def _is_its_own(self, by: PeerNi, sender: Nid) -> bool:
-        """Whether what a next hop sent in the name of a NID is of the node behind that."""
-        hop = self._state.peers.find(sender)
-        return sender == by.nid or (hop is not None and self._gateways.leads_over(hop, by.nid.net))
 
     def _ping_lost(self, peer: Peer) -> None:
         others = self._claims.silent(peer) if peer.error is not None else None
@@ -564,7 +563,7 @@ class Discovery:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
         sender = sender or source
-        own, direct = self._is_its_own(pni, sender), sender == source
+        own, direct = self._claims.is_own(pni, sender), sender == source
         # Routers pass on what others say in the name of a node.
         is_its = (info is None or self._claims.is_of(pni, told)) if direct else not (own and pni.listed)
         if info is None or not is_its or source not in told:
