@@ -77,8 +77,11 @@ class Merging:
         call for that one goes on.
         """
         asked: Nid | None = None
+        news = peer.news
         while (owner := self._merge(peer, asked)) is not peer:
-            peer, asked = owner, peer.primary_nid
+            # What the other one has still to take is not what the peer that was asked said.
+            asked = peer.primary_nid if owner.news is news else None
+            peer, news = owner, owner.news
         return peer
 
     def _merge(self, peer: Peer, asked: Nid | None) -> Peer:
