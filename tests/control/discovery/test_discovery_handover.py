@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from control.discovery.test_discovery_elsewhere import opened_to, sent_to, settle
-from control.discovery.test_discovery_hostile import answer, attach, info, peer, push, put
+from control.discovery.test_discovery_elsewhere import opened_to, sent_to
+from control.discovery.test_discovery_hostile import answer, attach, peer, push, put
 from control.discovery.test_discovery_takeover import FOE, A
 from support.fabric import Fabric
 from ulnet.control.instance import LNet
@@ -60,3 +60,47 @@ def test_the_list_that_a_peer_has_still_to_take_is_not_the_word_of_who_hands_new
     assert opened_to(fabric, a, foe, SECOND) == bytes(8)
     assert sent_to(fabric, a, SECOND, got) == 8
     assert not peer(a, SECOND).owns(FOE)
+
+
+# Honest nodes whose NIDs change --------------------------------------------------------------------------
+
+
+def pass_time(fabric: Fabric, seconds: int) -> None:
+    for _ in range(seconds):
+        fabric.run()
+        for core in list(fabric.cores):
+            core.tick(fabric.clock.now)
+        fabric.clock.now += 1
+
+
+def leave(fabric: Fabric, *nodes: LNet) -> None:
+    for node in nodes:
+        node.shutdown()
+        pass_time(fabric, 2)
+        fabric.cores.remove(node)
+        for nid in [nid for nid, (_, core) in fabric.nis.items() if core is node]:
+            del fabric.nis[nid]
+
+
+def test_new_nids_are_one_peers_where_the_primary_nid_stays_with_an_old_peer(fabric: Fabric) -> None:
+    """The old peer is out of reach and says nothing. The new NIDs stayed a peer each, without fail-over."""
+    a, node = fabric.node(str(A), discovery=True), fabric.node(str(FAR), str(SECOND), discovery=True)
+    for core in (a, node):
+        attach(core)
+    put(a, SECOND)
+    put(node, A)
+    pass_time(fabric, 3)
+    assert sorted(peer(a, SECOND).nids()) == [SECOND, FAR]
+    leave(fabric, node)
+    for _ in range(3):
+        put(a, SECOND)
+        pass_time(fabric, 5)
+    node = fabric.node(str(FAR), str(THIRD), str(FOURTH), discovery=True)
+    attach(node)
+    for _ in range(6):
+        put(a, THIRD)
+        put(a, FOURTH)
+        put(node, A)
+        pass_time(fabric, 12)
+    assert sorted(peer(a, THIRD).nids()) == [THIRD, FOURTH]
+    assert sorted(peer(a, SECOND).nids()) == [SECOND, FAR]

@@ -112,28 +112,24 @@ class Merging:
         listed = [entry.nid for entry in news.entries]
         peer.says = self._of_others(peer, (primary, *listed))
         owner = self._peers.heir(primary, listed)
-        if owner is not None and owner is not peer and self._may_be(peer, owner, primary):
-            return self._speak_for(peer, owner, news, primary)
+        if owner is not None and owner is not peer and self._is_that(peer, owner, primary):
+            return self._hand_over(peer, owner, news)
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
             self._tell(peer, "primary", f"peer {peer.primary_nid} answers as {primary} now")
         self._regroup(peer, news, primary, listed, at, asked)
         return peer
 
-    def _speak_for(self, peer: Peer, owner: Peer, news: PingInfo, primary: Nid) -> Peer:
-        """A peer says that it is another one: its news are that one's, if it may say so."""
-        if not self._claims.are_certified(peer, primary, owner):
+    def _is_that(self, peer: Peer, owner: Peer, primary: Nid) -> bool:
+        """Whether a peer is another one, which has its primary NID or a name by one that it lists.
+
+        If not, it has those NIDs of its list that it may have (`Claims.grant`).
+        """
+        certified = self._claims.are_certified(peer, primary, owner)
+        if not certified and owner.owns(primary):
             whose = "which its certificates are not for"
             self._tell(peer, "kept", f"peer {peer.primary_nid} says that it is {primary}, {whose}")
-        elif self._claims.agrees(owner, peer):
-            return self._hand_over(peer, owner, news)
-        else:
-            self._doubt(peer, primary, owner)
-        return peer
-
-    def _may_be(self, peer: Peer, owner: Peer, primary: Nid) -> bool:
-        """Whether a peer may be one that has its primary NID, or only a name by another NID that it lists."""
-        return owner.owns(primary) or self._claims.are_certified(peer, primary, owner)
+        return certified and self._claims.agrees(owner, peer)
 
     def _hear(self, peer: Peer, news: PingInfo) -> None:
         """Tell of news before they are merged: to gateways, and by a line where the list is too long."""
