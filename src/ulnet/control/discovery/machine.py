@@ -12,6 +12,7 @@ from typing import Final
 
 from ulnet.control.discovery.ageing import Ageing
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
+from ulnet.control.discovery.asking import Asking
 from ulnet.control.discovery.claims import Claims, nids_told
 from ulnet.control.discovery.exchange import PING, PUSH, WHO, Exchanges, error_of, push_path
 from ulnet.control.discovery.merging import Merging
@@ -31,15 +32,13 @@ from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL, MsgType
-from ulnet.wire.ping import MIN_INFO_SIZE, PingInfo
+from ulnet.wire.ping import PingInfo
 
 __all__ = ["Discovery"]
 
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
-_ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list, or whose pushes tell nothing
 _MOST_SECURED: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
-_LONG_PACE: Final = 1.25e-5  # seconds from a long answer to the next, for each byte: ten times what it takes
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -86,17 +85,16 @@ class Discovery:
         self._claims = Claims(
             state.peers, state.nets, gateways.is_gateway, gateways.table.to, gateways.leads_over
         )
+        self._asking = Asking(state, gateways.needed_for, self._want)
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
-            self._ask, self._ask_who, self._discover_secured,
+            self._asking.ask, self._ask_who, self._discover_secured,
         )
         # fmt: on
         self._secured_asked = 0  # under way
-        self._later: set[Peer] = set()  # that are asked when they may be again
         self._answers = Answers(self._mode, say)
         self.ageing: Ageing = Ageing(state)
-        self._long_at = 0.0  # when a peer whose answers are long may be asked for a push that tells nothing
         self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
             action: getattr(self, f"_{action.name.lower()}")
             for action in Action
@@ -163,8 +161,8 @@ class Discovery:
             return
         if self._claims.is_answer(peer, source, sender, info):
             self._learn(peer, info)
-        elif self._must_ask(peer):
-            self._feed(peer, Input.WANTED)
+        else:
+            self._asking.ask(peer, True)
 
     def _learn(self, peer: Peer, info: PingInfo) -> None:
         if peer.flags & _DISCOVERED and not peer.flags & _DISCOVERING:
@@ -342,26 +340,9 @@ class Discovery:
     def _nothing(self, peer: Peer) -> None:
         pass
 
-    def _ask(self, peer: Peer, always: bool) -> None:
-        """What another peer says of its NIDs tells something of this one: does this one say so too?"""
-        if always:
-            if self._must_ask(peer):
-                self._feed(peer, Input.WANTED)
-            return
-        now = self._state.clock()
-        if peer.asked_at and now - peer.asked_at < _ASK_AGAIN:  # whoever says so, as often as they like
-            if peer not in self._later:
-                self._later.add(peer)
-                self._state.timers.at(peer.asked_at + _ASK_AGAIN, lambda: self._ask_later(peer))
-            return
-        peer.asked_at = now
-        peer.mark(_FORCE_PING, _UPTODATE)
-        self._feed(peer, Input.WANTED)
-
-    def _ask_later(self, peer: Peer) -> None:
-        self._later.discard(peer)
-        if self.active and not peer.gone:
-            self._ask(peer, False)
+    def _want(self, peer: Peer) -> None:
+        if self.active:
+            self._feed(peer, Input.WANTED)
 
     def _ask_who(self, pni: PeerNi, kind: str = WHO) -> bool:
         """A NID that only a list gave to its peer is asked itself, and nothing waits for that: whether it is.
@@ -393,8 +374,7 @@ class Discovery:
                 return
         elif exchange.kind == WHO:
             return
-        if self._must_ask(peer):
-            self._feed(peer, Input.WANTED)
+        self._asking.ask(peer, True)
 
     def _discover_secured(self, nid: Nid) -> None:
         """A list has a NID that only a certificate can give: its node may show one there, as its own peer."""
@@ -568,8 +548,8 @@ class Discovery:
         is_its = (info is None or self._claims.is_of(pni, told)) if direct else not (own and pni.listed)
         if info is None or not is_its or source not in told:
             who = own and (info is None or is_its or not direct) and self._ask_who(pni, f"{WHO} {source}")
-            if (direct or not who) and self._must_ask(peer):
-                self._feed(peer, Input.WANTED)
+            if direct or not who:
+                self._asking.ask(peer, True)
             return
         self._answers.take_push(peer, info)
         self._feed(peer, Input.PUSHED)
@@ -577,23 +557,4 @@ class Discovery:
     def push_refused(self, peer: Peer) -> None:
         """A push was not taken: its peer is asked before the next message to it, if it is known at all."""
         if self.active and peer.flags & (_UPTODATE | _DISCOVERING):
-            self._must_ask(peer)
-
-    def _must_ask(self, peer: Peer) -> bool:
-        """A push told nothing: its peer must be asked. False: not now, for its answers are long.
-
-        Merging these takes this node's time, and whoever pushes decides how often.
-        """
-        now = self._state.clock()
-        if peer.info_size > MIN_INFO_SIZE and not (peer.configured or self._gateways.needed_for(peer)):
-            if now < self._long_at or now - peer.pushed_nothing_at < _ASK_AGAIN:
-                if peer.flags & _DISCOVERING:
-                    peer.stale = True
-                else:
-                    peer.mark(remove=_UPTODATE)
-                return False
-            self._long_at = now + peer.info_size * _LONG_PACE
-        peer.pushed_nothing_at = now
-        peer.attempts = 0  # others may push in its name: no message to it fails for that
-        peer.mark(_FORCE_PING, _UPTODATE)
-        return True
+            self._asking.must(peer)
