@@ -44,7 +44,10 @@ class Claims:
     own; but if a peer that is called by name does not answer, it has moved there.
     """
 
-    __slots__ = ("_is_gateway", "_leads_over", "_nets", "_peers", "_questions", "_routes_to", "_spoke")
+    # fmt: off
+    __slots__ = ("_anew", "_asked", "_is_gateway", "_leads_over", "_nets", "_peers", "_questions",
+                 "_routes_to", "_spoke")
+    # fmt: on
 
     def __init__(
         self,
@@ -60,6 +63,8 @@ class Claims:
         self._routes_to: Callable[[Net], Sequence[object]] = routes_to
         self._leads_over: Callable[[Peer, Net], bool] = leads_over
         self._questions: dict[Peer, _Question] = {}
+        self._anew: dict[Peer, dict[Nid, None]] = {}  # NIDs that are to be asked themselves
+        self._asked: set[Peer] = set()  # by such a NID, just now
         self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
 
     # What a list may take --------------------------------------------------------------------------
@@ -145,8 +150,13 @@ class Claims:
 
         One by a NID that the peer does not have (any more) is not.
         """
-        by = peer.members.get(source)
-        return by is not None and (not self.is_own(by, sender) or self.is_of(by, nids_told(info)))
+        by, told = peer.members.get(source), nids_told(info)
+        if by is None or (self.is_own(by, sender) and not self.is_of(by, told)):
+            return False
+        anew = self._anew.get(peer)
+        if anew is not None:  # what the same node has now is not somebody else's
+            self._anew[peer] = {nid: None for nid in anew if nid not in told}
+        return True
 
     def is_own(self, pni: PeerNi, sender: Nid) -> bool:
         """Whether what a next hop sent in the name of a NID is of the node behind that."""
@@ -173,16 +183,33 @@ class Claims:
         question.strays[pni.nid] = None
         return False
 
+    def look_at(self, pni: PeerNi) -> None:
+        """Another node may be behind a NID: its peer is asked by that, or by any if that is silent."""
+        self._anew.setdefault(pni.peer, {})[pni.nid] = None
+
+    def looks_at(self, peer: Peer) -> bool:
+        """Whether NIDs of a peer are still to be asked."""
+        return any(peer.owns(nid) for nid in self._anew.get(peer, ()))
+
     def asks(self, peer: Peer) -> Nid | None:
         """The NID that a ping must go to, if any; it is sent now."""
+        self._asked.discard(peer)
         question = self._questions.get(peer)
-        if question is None or not peer.owns(question.target):
+        if question is not None and peer.owns(question.target):
+            question.sent = True
+            return question.target
+        nids = self._anew.pop(peer, {})
+        left = [nid for nid in nids if peer.owns(nid)]
+        if not left:
             return None
-        question.sent = True
-        return question.target
+        if len(left) > 1:
+            self._anew[peer] = dict.fromkeys(left[1:])
+        self._asked.add(peer)
+        return left[0]
 
     def answered(self, peer: Peer, nid: Nid) -> list[Peer]:
         """A peer answered by that NID: the peers that NIDs of other nodes become."""
+        self._asked.discard(peer)
         question = self._questions.get(peer)
         if question is None or question.target != nid:
             return []
@@ -193,13 +220,16 @@ class Claims:
         return others
 
     def silent(self, peer: Peer) -> list[Peer] | None:
-        """A ping was not answered. None: it was no question; else the peers that NIDs of other nodes become.
+        """A ping was not answered. None: any NID was asked; else the peers that NIDs of other nodes become.
 
         A peer that an upper layer calls by name has moved to the NID that spoke; any other one has lost it.
         """
         question = self._questions.get(peer)
         if question is None or not question.sent:
-            return None
+            if peer not in self._asked:
+                return None
+            self._asked.discard(peer)
+            return []
         target = peer.members.get(question.target)
         is_there = target is not None and target.heard_at > question.heard_at
         if is_there or not peer.flags & _LOCK:
@@ -221,6 +251,8 @@ class Claims:
     def left(self, peer: Peer) -> None:
         """A peer is no longer in the table: nothing is kept of it."""
         self._questions.pop(peer, None)
+        self._anew.pop(peer, None)
+        self._asked.discard(peer)
         self._spoke.discard(peer)
 
 

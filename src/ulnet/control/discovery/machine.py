@@ -215,10 +215,12 @@ class Discovery:
 
     def peer_restarted(self, nid: Nid) -> None:
         """Another life of a node, or another node, answers behind nid: look who before more is sent."""
-        peer = self._state.peers.find(nid)
-        if peer is not None and self.active and peer.primary_nid != LO_NID:
+        pni = self._state.peers.find_ni(nid)
+        if pni is not None and self.active and pni.peer.primary_nid != LO_NID:
+            peer = pni.peer
             peer.pushed_sequence = 0
             peer.mark(remove=_UPTODATE)
+            self._claims.look_at(pni)
 
     def push_due(self, peer: Peer) -> bool:
         """Whether the peer should be told our NIDs (spec discovery.md §3)."""
@@ -502,6 +504,8 @@ class Discovery:
             self._feed(peer, Input.BAD_REPLY)
             return
         self._answers.take_reply(peer, info)
+        if peer.check_nid is None and self._claims.looks_at(peer):
+            peer.mark(_FORCE_PING)
         self._feed(peer, Input.REPLY)
 
     def _ping_lost(self, peer: Peer) -> None:

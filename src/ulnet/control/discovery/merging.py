@@ -10,6 +10,7 @@ from typing import Final
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
 from ulnet.control.discovery.claims import Claims
 from ulnet.core.lines import Line
+from ulnet.core.ni import MAX_HEALTH
 from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.tunables import GlobalSettings
@@ -78,10 +79,15 @@ class Merging:
         """
         asked: Nid | None = None
         news = peer.news
+        before: list[tuple[Peer, int]] = []  # that handed over their news, and how many NIDs they had
         while (owner := self._merge(peer, asked)) is not peer:
             # What the other one has still to take is not what the peer that was asked said.
             asked = peer.primary_nid if owner.news is news else None
+            before.append((peer, len(peer.members)))
             peer, news = owner, owner.news
+        for other, had in before:
+            if not other.gone and len(other.members) < had:  # one NID answered: who has the others?
+                self._ask(other, True)
         return peer
 
     def _merge(self, peer: Peer, asked: Nid | None) -> Peer:
@@ -161,8 +167,10 @@ class Merging:
             del self._listed[next(iter(self._listed))]
         self._listed[nid] = peer
         pni = other.members.get(nid)
-        if pni is not None:
+        if pni is not None and pni.listed:
             self._ask_who(pni)
+        elif pni is not None and pni.health == MAX_HEALTH:  # else nobody may answer there
+            self._claims.look_at(pni)
         self._ask(other, False)
 
     def _offer(self, nids: Iterable[Nid]) -> None:
