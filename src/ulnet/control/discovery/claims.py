@@ -83,11 +83,18 @@ class Claims:
         just now. Where there are certificates they must be for it (EACCES).
         """
         vouching = peer.vouching
-        refused = {
-            nid: why
-            for nid in nids
-            if (why := self._doubts(peer, nid, vouching, asked) or self._peers.adopt(peer, nid, listed))
-        }
+        refused = {}
+        for nid in nids:
+            other = self._peers.find(nid)
+            asking = other is None or other is peer or self.can_say(other)
+            unasked = [] if asking or other is None else list(other.members.values())
+            why = self._doubts(peer, nid, vouching, asked) or self._peers.adopt(peer, nid, listed)
+            if why:
+                refused[nid] = why
+                continue
+            for pni in unasked:
+                if pni.peer is peer:
+                    pni.listed = True  # nobody but this peer says so
         if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
             peer.primary_nid = primary
         return refused
@@ -106,16 +113,20 @@ class Claims:
     def agrees(self, other: Peer, peer: Peer) -> bool:
         """Whether another peer, as far as it has spoken for itself, says that it is the node of peer.
 
-        A gateway has to speak first: routes lead over it already. Who cannot be asked any more, as no net and
-        no route leads there, does not speak.
+        A gateway has to speak first: routes lead over it already.
         """
-        if not self._is_gateway(other):
-            if not (other.heard or other in self._spoke):
-                return True
-            if not any(net in self._nets or self._routes_to(net) for net in other.nets):
-                return True
+        if not self.can_say(other):
+            return True
         members = peer.members
         return any(nid in members and not members[nid].listed for nid in other.says)
+
+    def can_say(self, other: Peer) -> bool:
+        """Whether a peer has spoken for itself, and can be asked still: a net or a route leads there."""
+        if self._is_gateway(other):
+            return True
+        if not (other.heard or other in self._spoke):
+            return False
+        return any(net in self._nets or self._routes_to(net) for net in other.nets)
 
     def is_here(self, nid: Nid) -> bool:
         """Whether a NID is of a net that this node is on."""
