@@ -206,9 +206,10 @@ class Claims:
         """The NID that a ping must go to, if any; it is sent now."""
         self._asked.discard(peer)
         question = self._questions.get(peer)
-        if question is not None and peer.owns(question.target):
-            question.sent = True
-            return question.target
+        if question is not None:
+            question.sent = peer.owns(question.target)
+            if question.sent:
+                return question.target
         nids = self._anew.pop(peer, {})
         left = [nid for nid in nids if peer.owns(nid)]
         if not left:
