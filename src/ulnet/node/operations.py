@@ -13,7 +13,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.md import TRUNCATE, Buffer, Md
 from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError, errno_text
-from ulnet.nid import LO_NID, Nid
+from ulnet.nid import ANY_NID, LO_NID, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU, PING_MATCH_BITS, PING_PORTAL
 from ulnet.wire.ping import MIN_INFO_SIZE, PREFIX_SIZE, Feature, PingInfo, info_size
@@ -95,6 +95,31 @@ class Operation:
             self._recycle()
 
 
+class _Ping(Operation):
+    """A ping under way: it keeps who answered, and by which next hop, and serves no other operation."""
+
+    __slots__ = ("sender", "source")
+
+    def __init__(self, core: LNet, loop: asyncio.AbstractEventLoop, target: Nid) -> None:
+        super().__init__(core, [])
+        self.done = asyncio.Future(loop=loop)
+        self.target = target
+        self.wanted = _REPLY
+        self.md.quiet = True
+        self.source: Nid = ANY_NID
+        self.sender: Nid = ANY_NID
+
+    def _handle(self, event: Event) -> None:
+        if event.kind is _REPLY:
+            self.source, self.sender = event.source, event.sender
+        super()._handle(event)
+
+    def _recycle(self) -> None:
+        self.over = True
+        self.md.fragments = []
+        self._core.memory.drop(self.md)
+
+
 class Operations:
     """What one node, in one of its lives, is asked to send."""
 
@@ -128,9 +153,15 @@ class Operations:
         operation.md.quiet = wanted is not _SEND
         return operation
 
-    def told(self, target: Nid, info: PingInfo) -> None:
+    def ping(self, target: Nid, buffer: Buffer, source: Nid | None, timeout: float) -> _Ping:
+        """Begin to ask a node who it is."""
+        asked = _Ping(self._core, self._loop, target)
+        self.get(target, PING_PORTAL, PING_MATCH_BITS, buffer, 0, source, timeout, None, TRUNCATE, asked)
+        return asked
+
+    def told(self, ping: _Ping, info: PingInfo) -> None:
         """A node has answered a ping."""
-        self._core.discovery.told(target, info)
+        self._core.discovery.told(ping.target, info, ping.source, ping.sender)
 
     def put(
         self,
@@ -176,11 +207,13 @@ class Operations:
         timeout: float | None,
         cpt: int | None,
         options: int = 0,
+        operation: Operation | None = None,
     ) -> Operation:
-        """Begin what Node.get promises."""
+        """Begin what Node.get promises; a ping is an operation that is there already."""
         if not self._corked:
             self._cork()
-        operation = self._new(target, _REPLY)
+        if operation is None:
+            operation = self._new(target, _REPLY)
         md = operation.md
         md.options = options
         try:
@@ -211,13 +244,11 @@ async def ping(
     for _ in range(_MAX_PINGS):
         buffer = bytearray(size)
         left = max(give_up - clock(), 0.0)
-        operation = operations.get(
-            target, PING_PORTAL, PING_MATCH_BITS, buffer, 0, source, left, None, TRUNCATE
-        )
+        operation = operations.ping(target, buffer, source, left)
         got = await operation.result()
         info, needed = _read_info(target, memoryview(buffer)[:got])
         if not info.truncated:
-            operations.told(target, info)
+            operations.told(operation, info)
             nids = tuple(entry.nid for entry in info.entries if entry.nid != LO_NID)
             return PingResult(info.primary or target, nids, Feature(info.features & 0xFF), info)
         if not size < needed <= LNET_MTU:

@@ -104,3 +104,22 @@ def test_a_node_without_a_certificate_cannot_list_one_that_has_one(fabric: Fabri
     a.tick(fabric.clock.now)
     assert list(peer(a, FOE).nids()) == [FOE]
     assert list(peer(a, VICTIM).nids()) == [VICTIM]
+
+
+def test_a_ping_that_fails_is_no_answer_to_a_question_whose_nid_has_left(fabric: Fabric) -> None:
+    """The NIDs that were listed left the peer for that, and who waited was not told of the failure."""
+    a, node = fabric.node(str(A), discovery=True), fabric.node(str(FOE))
+    attach(node)
+    third = Nid.parse("10.0.0.8@tcp")
+    answer(node, info(2, FOE, third, VICTIM))
+    put(a, FOE)
+    fabric.run()
+    whose, claims = peer(a, FOE), a.discovery._claims
+    whose.members[third].listed = False
+    assert not claims.is_of(whose.members[VICTIM], {VICTIM})
+    assert claims.asks(whose) == FOE
+    a.peers.split(whose.members[FOE])
+    assert sorted(whose.nids()) == [VICTIM, third]
+    assert claims.asks(whose) is None
+    assert claims.silent(whose) is None
+    assert peer(a, VICTIM) is whose

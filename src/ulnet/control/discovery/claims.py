@@ -44,7 +44,10 @@ class Claims:
     own; but if a peer that is called by name does not answer, it has moved there.
     """
 
-    __slots__ = ("_is_gateway", "_nets", "_peers", "_questions", "_routes_to", "_spoke")
+    # fmt: off
+    __slots__ = ("_anew", "_asked", "_is_gateway", "_leads_over", "_nets", "_peers", "_questions",
+                 "_routes_to", "_spoke")
+    # fmt: on
 
     def __init__(
         self,
@@ -52,12 +55,16 @@ class Claims:
         nets: Mapping[Net, LocalNet],
         is_gateway: Callable[[Peer], bool],
         routes_to: Callable[[Net], Sequence[object]],
+        leads_over: Callable[[Peer, Net], bool],
     ) -> None:
         self._peers = peers
         self._nets = nets
         self._is_gateway: Callable[[Peer], bool] = is_gateway
         self._routes_to: Callable[[Net], Sequence[object]] = routes_to
+        self._leads_over: Callable[[Peer, Net], bool] = leads_over
         self._questions: dict[Peer, _Question] = {}
+        self._anew: dict[Peer, dict[Nid, None]] = {}  # NIDs that are to be asked themselves
+        self._asked: set[Peer] = set()  # by such a NID, just now
         self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
 
     # What a list may take --------------------------------------------------------------------------
@@ -76,11 +83,18 @@ class Claims:
         just now. Where there are certificates they must be for it (EACCES).
         """
         vouching = peer.vouching
-        refused = {
-            nid: why
-            for nid in nids
-            if (why := self._doubts(peer, nid, vouching, asked) or self._peers.adopt(peer, nid, listed))
-        }
+        refused = {}
+        for nid in nids:
+            other = self._peers.find(nid)
+            asking = other is None or other is peer or self.can_say(other)
+            unasked = [] if asking or other is None else list(other.members.values())
+            why = self._doubts(peer, nid, vouching, asked) or self._peers.adopt(peer, nid, listed)
+            if why:
+                refused[nid] = why
+                continue
+            for pni in unasked:
+                if pni.peer is peer:
+                    pni.listed = True  # nobody but this peer says so
         if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
             peer.primary_nid = primary
         return refused
@@ -99,16 +113,20 @@ class Claims:
     def agrees(self, other: Peer, peer: Peer) -> bool:
         """Whether another peer, as far as it has spoken for itself, says that it is the node of peer.
 
-        A gateway has to speak first: routes lead over it already. Who cannot be asked any more, as no net and
-        no route leads there, does not speak.
+        A gateway has to speak first: routes lead over it already.
         """
-        if not self._is_gateway(other):
-            if not (other.heard or other in self._spoke):
-                return True
-            if not any(net in self._nets or self._routes_to(net) for net in other.nets):
-                return True
+        if not self.can_say(other):
+            return True
         members = peer.members
         return any(nid in members and not members[nid].listed for nid in other.says)
+
+    def can_say(self, other: Peer) -> bool:
+        """Whether a peer has spoken for itself, and can be asked still: a net or a route leads there."""
+        if self._is_gateway(other):
+            return True
+        if not (other.heard or other in self._spoke):
+            return False
+        return any(net in self._nets or self._routes_to(net) for net in other.nets)
 
     def is_here(self, nid: Nid) -> bool:
         """Whether a NID is of a net that this node is on."""
@@ -138,6 +156,24 @@ class Claims:
 
     # What a node says by a NID ---------------------------------------------------------------------
 
+    def is_answer(self, peer: Peer, source: Nid, sender: Nid, info: PingInfo) -> bool:
+        """Whether an answer to a ping of peer is the peer's; else it is to be asked anew.
+
+        One by a NID that the peer does not have (any more) is not.
+        """
+        by, told = peer.members.get(source), nids_told(info)
+        if by is None or (self.is_own(by, sender) and not self.is_of(by, told)):
+            return False
+        anew = self._anew.get(peer)
+        if anew is not None:  # what the same node has now is not somebody else's
+            self._anew[peer] = {nid: None for nid in anew if nid not in told}
+        return True
+
+    def is_own(self, pni: PeerNi, sender: Nid) -> bool:
+        """Whether what a next hop sent in the name of a NID is of the node behind that."""
+        hop = self._peers.find(sender)
+        return sender == pni.nid or (hop is not None and self._leads_over(hop, pni.nid.net))
+
     def is_of(self, pni: PeerNi, told: Collection[Nid]) -> bool:
         """Whether what the node behind a NID tells, by that NID, is what the peer of the NID tells."""
         peer = pni.peer
@@ -158,16 +194,34 @@ class Claims:
         question.strays[pni.nid] = None
         return False
 
+    def look_at(self, pni: PeerNi) -> None:
+        """Another node may be behind a NID: its peer is asked by that, or by any if that is silent."""
+        self._anew.setdefault(pni.peer, {})[pni.nid] = None
+
+    def looks_at(self, peer: Peer) -> bool:
+        """Whether NIDs of a peer are still to be asked."""
+        return any(peer.owns(nid) for nid in self._anew.get(peer, ()))
+
     def asks(self, peer: Peer) -> Nid | None:
         """The NID that a ping must go to, if any; it is sent now."""
+        self._asked.discard(peer)
         question = self._questions.get(peer)
-        if question is None or not peer.owns(question.target):
+        if question is not None:
+            question.sent = peer.owns(question.target)
+            if question.sent:
+                return question.target
+        nids = self._anew.pop(peer, {})
+        left = [nid for nid in nids if peer.owns(nid)]
+        if not left:
             return None
-        question.sent = True
-        return question.target
+        if len(left) > 1:
+            self._anew[peer] = dict.fromkeys(left[1:])
+        self._asked.add(peer)
+        return left[0]
 
     def answered(self, peer: Peer, nid: Nid) -> list[Peer]:
         """A peer answered by that NID: the peers that NIDs of other nodes become."""
+        self._asked.discard(peer)
         question = self._questions.get(peer)
         if question is None or question.target != nid:
             return []
@@ -178,13 +232,16 @@ class Claims:
         return others
 
     def silent(self, peer: Peer) -> list[Peer] | None:
-        """A ping was not answered. None: it was no question; else the peers that NIDs of other nodes become.
+        """A ping was not answered. None: any NID was asked; else the peers that NIDs of other nodes become.
 
         A peer that an upper layer calls by name has moved to the NID that spoke; any other one has lost it.
         """
         question = self._questions.get(peer)
         if question is None or not question.sent:
-            return None
+            if peer not in self._asked:
+                return None
+            self._asked.discard(peer)
+            return []
         target = peer.members.get(question.target)
         is_there = target is not None and target.heard_at > question.heard_at
         if is_there or not peer.flags & _LOCK:
@@ -206,6 +263,8 @@ class Claims:
     def left(self, peer: Peer) -> None:
         """A peer is no longer in the table: nothing is kept of it."""
         self._questions.pop(peer, None)
+        self._anew.pop(peer, None)
+        self._asked.discard(peer)
         self._spoke.discard(peer)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from ulnet.control.discovery.ageing import Ageing
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, Answers, size_needed
+from ulnet.control.discovery.asking import Asking
 from ulnet.control.discovery.claims import Claims, nids_told
 from ulnet.control.discovery.exchange import PING, PUSH, WHO, Exchanges, error_of, push_path
 from ulnet.control.discovery.merging import Merging
@@ -31,15 +32,13 @@ from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL, MsgType
-from ulnet.wire.ping import MIN_INFO_SIZE, PingInfo
+from ulnet.wire.ping import PingInfo
 
 __all__ = ["Discovery"]
 
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
-_ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list, or whose pushes tell nothing
 _MOST_SECURED: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
-_LONG_PACE: Final = 1.25e-5  # seconds from a long answer to the next, for each byte: ten times what it takes
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -83,18 +82,19 @@ class Discovery:
         self._exchanges = Exchanges(memory, sender)
         say = Notices(state.clock, state.report).say
         self._say = say
-        self._claims = Claims(state.peers, state.nets, gateways.is_gateway, gateways.table.to)
+        self._claims = Claims(
+            state.peers, state.nets, gateways.is_gateway, gateways.table.to, gateways.leads_over
+        )
+        self._asking = Asking(state, gateways.needed_for, self._want)
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
-            self._ask, self._ask_who, self._discover_secured,
+            self._asking.ask, self._ask_who, self._discover_secured,
         )
         # fmt: on
         self._secured_asked = 0  # under way
-        self._later: set[Peer] = set()  # that are asked when they may be again
         self._answers = Answers(self._mode, say)
         self.ageing: Ageing = Ageing(state)
-        self._long_at = 0.0  # when a peer whose answers are long may be asked for a push that tells nothing
         self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
             action: getattr(self, f"_{action.name.lower()}")
             for action in Action
@@ -154,11 +154,17 @@ class Discovery:
             return
         self._say(("forced", name), Line("discovery.forced", text, peer=name))
 
-    def told(self, nid: Nid, info: PingInfo) -> None:
-        """A user's ping was answered: news of a peer that was discovered, as if discovery had asked."""
+    def told(self, nid: Nid, info: PingInfo, source: Nid, sender: Nid) -> None:
+        """A user's ping was answered by `source`, over that next hop: news, as if discovery had asked."""
         peer = self._state.peers.find(nid)
-        if peer is None or not self.active or nid == LO_NID or not self._mode():
+        if peer is None or source not in peer.members or not self.active or nid == LO_NID or not self._mode():
             return
+        if self._claims.is_answer(peer, source, sender, info):
+            self._learn(peer, info)
+        else:
+            self._asking.ask(peer, True)
+
+    def _learn(self, peer: Peer, info: PingInfo) -> None:
         if peer.flags & _DISCOVERED and not peer.flags & _DISCOVERING:
             self._answers.take_reply(peer, info)
             self._feed(peer, Input.PUSHED)
@@ -209,10 +215,12 @@ class Discovery:
 
     def peer_restarted(self, nid: Nid) -> None:
         """Another life of a node, or another node, answers behind nid: look who before more is sent."""
-        peer = self._state.peers.find(nid)
-        if peer is not None and self.active and peer.primary_nid != LO_NID:
+        pni = self._state.peers.find_ni(nid)
+        if pni is not None and self.active and pni.peer.primary_nid != LO_NID:
+            peer = pni.peer
             peer.pushed_sequence = 0
             peer.mark(remove=_UPTODATE)
+            self._claims.look_at(pni)
 
     def push_due(self, peer: Peer) -> bool:
         """Whether the peer should be told our NIDs (spec discovery.md §3)."""
@@ -334,26 +342,9 @@ class Discovery:
     def _nothing(self, peer: Peer) -> None:
         pass
 
-    def _ask(self, peer: Peer, always: bool) -> None:
-        """What another peer says of its NIDs tells something of this one: does this one say so too?"""
-        if always:
-            if self._must_ask(peer):
-                self._feed(peer, Input.WANTED)
-            return
-        now = self._state.clock()
-        if peer.asked_at and now - peer.asked_at < _ASK_AGAIN:  # whoever says so, as often as they like
-            if peer not in self._later:
-                self._later.add(peer)
-                self._state.timers.at(peer.asked_at + _ASK_AGAIN, lambda: self._ask_later(peer))
-            return
-        peer.asked_at = now
-        peer.mark(_FORCE_PING, _UPTODATE)
-        self._feed(peer, Input.WANTED)
-
-    def _ask_later(self, peer: Peer) -> None:
-        self._later.discard(peer)
-        if self.active and not peer.gone:
-            self._ask(peer, False)
+    def _want(self, peer: Peer) -> None:
+        if self.active:
+            self._feed(peer, Input.WANTED)
 
     def _ask_who(self, pni: PeerNi, kind: str = WHO) -> bool:
         """A NID that only a list gave to its peer is asked itself, and nothing waits for that: whether it is.
@@ -379,14 +370,13 @@ class Discovery:
         self._exchanges.end(peer, exchange.kind)
         by = peer.members.get(event.source)
         if by is not None and info is not None and not info.truncated:
-            if self._is_of(peer, event, info):
-                if not by.listed:
-                    self.told(by.nid, info)
+            if self._claims.is_answer(peer, by.nid, event.sender, info):
+                if not by.listed and self.active and self._mode():
+                    self._learn(peer, info)
                 return
         elif exchange.kind == WHO:
             return
-        if self._must_ask(peer):
-            self._feed(peer, Input.WANTED)
+        self._asking.ask(peer, True)
 
     def _discover_secured(self, nid: Nid) -> None:
         """A list has a NID that only a certificate can give: its node may show one there, as its own peer."""
@@ -508,22 +498,15 @@ class Discovery:
             pass
         self._exchanges.end(peer, PING)
         self._move_waiting(peer, self._claims.answered(peer, event.source))
-        if info is None or info.truncated or not self._is_of(peer, event, info):
+        source, sender = event.source, event.sender
+        if info is None or info.truncated or not self._claims.is_answer(peer, source, sender, info):
             peer.mark(_PING_FAILED)
             self._feed(peer, Input.BAD_REPLY)
             return
         self._answers.take_reply(peer, info)
+        if peer.check_nid is None and self._claims.looks_at(peer):
+            peer.mark(_FORCE_PING)
         self._feed(peer, Input.REPLY)
-
-    def _is_of(self, peer: Peer, event: Event, info: PingInfo) -> bool:
-        """Whether an answer is the peer's; else another NID of it is to answer."""
-        by = peer.members.get(event.source)
-        return by is None or not self._is_its_own(by, event.sender) or self._claims.is_of(by, nids_told(info))
-
-    def _is_its_own(self, by: PeerNi, sender: Nid) -> bool:
-        """Whether what a next hop sent in the name of a NID is of the node behind that."""
-        hop = self._state.peers.find(sender)
-        return sender == by.nid or (hop is not None and self._gateways.leads_over(hop, by.nid.net))
 
     def _ping_lost(self, peer: Peer) -> None:
         others = self._claims.silent(peer) if peer.error is not None else None
@@ -564,13 +547,13 @@ class Discovery:
             self._state.stats.drops["push of a peer without Multi-Rail"] += 1
             return
         sender = sender or source
-        own, direct = self._is_its_own(pni, sender), sender == source
+        own, direct = self._claims.is_own(pni, sender), sender == source
         # Routers pass on what others say in the name of a node.
         is_its = (info is None or self._claims.is_of(pni, told)) if direct else not (own and pni.listed)
         if info is None or not is_its or source not in told:
             who = own and (info is None or is_its or not direct) and self._ask_who(pni, f"{WHO} {source}")
-            if (direct or not who) and self._must_ask(peer):
-                self._feed(peer, Input.WANTED)
+            if direct or not who:
+                self._asking.ask(peer, True)
             return
         self._answers.take_push(peer, info)
         self._feed(peer, Input.PUSHED)
@@ -578,23 +561,4 @@ class Discovery:
     def push_refused(self, peer: Peer) -> None:
         """A push was not taken: its peer is asked before the next message to it, if it is known at all."""
         if self.active and peer.flags & (_UPTODATE | _DISCOVERING):
-            self._must_ask(peer)
-
-    def _must_ask(self, peer: Peer) -> bool:
-        """A push told nothing: its peer must be asked. False: not now, for its answers are long.
-
-        Merging these takes this node's time, and whoever pushes decides how often.
-        """
-        now = self._state.clock()
-        if peer.info_size > MIN_INFO_SIZE and not (peer.configured or self._gateways.needed_for(peer)):
-            if now < self._long_at or now - peer.pushed_nothing_at < _ASK_AGAIN:
-                if peer.flags & _DISCOVERING:
-                    peer.stale = True
-                else:
-                    peer.mark(remove=_UPTODATE)
-                return False
-            self._long_at = now + peer.info_size * _LONG_PACE
-        peer.pushed_nothing_at = now
-        peer.attempts = 0  # others may push in its name: no message to it fails for that
-        peer.mark(_FORCE_PING, _UPTODATE)
-        return True
+            self._asking.must(peer)

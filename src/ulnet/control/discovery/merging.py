@@ -10,6 +10,7 @@ from typing import Final
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
 from ulnet.control.discovery.claims import Claims
 from ulnet.core.lines import Line
+from ulnet.core.ni import MAX_HEALTH
 from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.tunables import GlobalSettings
@@ -77,8 +78,16 @@ class Merging:
         call for that one goes on.
         """
         asked: Nid | None = None
+        news = peer.news
+        before: list[tuple[Peer, int]] = []  # that handed over their news, and how many NIDs they had
         while (owner := self._merge(peer, asked)) is not peer:
-            peer, asked = owner, peer.primary_nid
+            # What the other one has still to take is not what the peer that was asked said.
+            asked = peer.primary_nid if owner.news is news else None
+            before.append((peer, len(peer.members)))
+            peer, news = owner, owner.news
+        for other, had in before:
+            if not other.gone and len(other.members) < had:  # one NID answered: who has the others?
+                self._ask(other, True)
         return peer
 
     def _merge(self, peer: Peer, asked: Nid | None) -> Peer:
@@ -109,28 +118,24 @@ class Merging:
         listed = [entry.nid for entry in news.entries]
         peer.says = self._of_others(peer, (primary, *listed))
         owner = self._peers.heir(primary, listed)
-        if owner is not None and owner is not peer and self._may_be(peer, owner, primary):
-            return self._speak_for(peer, owner, news, primary)
+        if owner is not None and owner is not peer and self._is_that(peer, owner, primary):
+            return self._hand_over(peer, owner, news)
         known = peer.flags & _LOCK and peer.owns(primary)  # a locked name is not what the peer says
         if primary != peer.primary_nid and peer.flags & _DISCOVERED and not known:
             self._tell(peer, "primary", f"peer {peer.primary_nid} answers as {primary} now")
         self._regroup(peer, news, primary, listed, at, asked)
         return peer
 
-    def _speak_for(self, peer: Peer, owner: Peer, news: PingInfo, primary: Nid) -> Peer:
-        """A peer says that it is another one: its news are that one's, if it may say so."""
-        if not self._claims.are_certified(peer, primary, owner):
+    def _is_that(self, peer: Peer, owner: Peer, primary: Nid) -> bool:
+        """Whether a peer is another one, which has its primary NID or a name by one that it lists.
+
+        If not, it has those NIDs of its list that it may have (`Claims.grant`).
+        """
+        certified = self._claims.are_certified(peer, primary, owner)
+        if not certified and owner.owns(primary):
             whose = "which its certificates are not for"
             self._tell(peer, "kept", f"peer {peer.primary_nid} says that it is {primary}, {whose}")
-        elif self._claims.agrees(owner, peer):
-            return self._hand_over(peer, owner, news)
-        else:
-            self._doubt(peer, primary, owner)
-        return peer
-
-    def _may_be(self, peer: Peer, owner: Peer, primary: Nid) -> bool:
-        """Whether a peer may be one that has its primary NID, or only a name by another NID that it lists."""
-        return owner.owns(primary) or self._claims.are_certified(peer, primary, owner)
+        return certified and self._claims.agrees(owner, peer)
 
     def _hear(self, peer: Peer, news: PingInfo) -> None:
         """Tell of news before they are merged: to gateways, and by a line where the list is too long."""
@@ -162,8 +167,10 @@ class Merging:
             del self._listed[next(iter(self._listed))]
         self._listed[nid] = peer
         pni = other.members.get(nid)
-        if pni is not None:
+        if pni is not None and pni.listed:
             self._ask_who(pni)
+        elif pni is not None and pni.health == MAX_HEALTH:  # else nobody may answer there
+            self._claims.look_at(pni)
         self._ask(other, False)
 
     def _offer(self, nids: Iterable[Nid]) -> None:
@@ -176,7 +183,7 @@ class Merging:
     def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
         """The node behind this NID is known by another one already: what it told is about that peer."""
         owner.mark(0 if owner.configured else _MULTI_RAIL, _NO_DISCOVERY)
-        for pni in owner.members.values() if not owner.heard else ():
+        for pni in owner.members.values() if not (owner.heard and self._claims.can_say(owner)) else ():
             pni.listed = True  # nobody but this peer says so
         owner.heard_at, owner.heard_from = peer.heard_at, peer.heard_from
         owner.info_size = max(owner.info_size, peer.info_size)

@@ -1,0 +1,73 @@
+"""Peers that cannot be asked for a while: a net or route is taken away and put back (docs/security.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.discovery.test_discovery_elsewhere import BEYOND, FAR, NEAR, opened_to, routed, sent_to, settle
+from control.discovery.test_discovery_hostile import answer, attach, peer, push, put
+from control.discovery.test_discovery_takeover import FOE, A
+from support.fabric import Fabric
+from ulnet.control.instance import LNet
+from ulnet.nid import LNET_PID, Net, Nid
+from ulnet.wire.ping import NiEntry, NiStatus, PingInfo
+
+A1, VICTIM1 = Nid.parse("10.1.0.1@tcp1"), Nid.parse("10.1.0.7@tcp1")
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    return Fabric()
+
+
+def lie(sequence: int, victim: Nid, first: bool) -> bytes:
+    entries = [NiEntry(FOE), NiEntry(victim, NiStatus.DOWN)]
+    if first:
+        entries.reverse()
+    return PingInfo(0x1E, LNET_PID, sequence, entries).pack()
+
+
+def speak(fabric: Fabric, victim: LNet, to: Nid) -> None:
+    for _ in range(2):
+        put(victim, to)
+        victim.discovery.discover(to, force=True, done=lambda error, whose: None)
+        settle(fabric, 15)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["as its second", "as its first"])
+@pytest.mark.parametrize("way", ["net", "route"])
+def test_who_takes_a_nid_while_its_node_cannot_be_asked_loses_it_when_that_speaks(
+    fabric: Fabric, way: str, first: bool
+) -> None:
+    """It had it for good, with 4 or 8 of 8 messages: a NID of a heard peer was taken for known to be its."""
+    if way == "net":
+        a, node = fabric.node(str(A), str(A1), discovery=True), fabric.node(str(VICTIM1), discovery=True)
+        victim, ours = VICTIM1, A1
+        attach(a)
+    else:
+        a, node = routed(fabric)
+        victim, ours = BEYOND, A
+    foe, got = fabric.node(str(FOE)), attach(node)
+    attach(foe)
+    for sender, nid in ((a, victim), (node, ours), (a, FOE)):
+        put(sender, nid)
+    settle(fabric, 12)
+    if way == "net":
+        a.del_ni(A1)
+    else:
+        a.gateways.remove(list(a.gateways.table))
+    settle(fabric, 1)
+    answer(foe, lie(0xFFFFFF01, victim, first))
+    push(foe, A, lie(0xFFFFFF01, victim, first))
+    settle(fabric, 1)
+    assert peer(a, victim) is peer(a, FOE)
+    if way == "net":
+        a.add_ni(A1.net, A1)
+    else:
+        a.gateways.add(Net.parse("tcp9"), NEAR, 1, 0)
+    settle(fabric, 30)
+    speak(fabric, node, ours)
+    assert peer(a, victim) is not peer(a, FOE)
+    assert sent_to(fabric, a, victim, got) == 8
+    assert opened_to(fabric, a, foe, victim) == bytes(8)
+    assert FAR not in peer(a, FOE).members
