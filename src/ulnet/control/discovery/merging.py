@@ -105,8 +105,8 @@ class Merging:
             self._hear(peer, news)
         peer.guard = news.guard
         primary = news.primary
-        if primary is None or not may_be_listed(primary):
-            return peer
+        if primary is None or not (may_be_listed(primary) and may_be_listed(peer.primary_nid)):
+            return peer  # a bonding NID is a peer by itself, whatever its node lists
         if self._bound(peer, at):
             self._compare(peer, news, primary)
             self._take_statuses(peer, news)
