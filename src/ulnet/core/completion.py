@@ -240,7 +240,7 @@ class Completion:
         if not msg.committed:
             self._is_over(msg)
             return
-        again = bool(status) and self._parts.failed(msg, status, err, reason)
+        again = bool(status or msg.unsent) and self._parts.failed(msg, status, err, reason)
         self._credits.give_back_of(msg)
         self._loads.end(msg)
         msg.path = msg.ni = msg.peer_ni = None

@@ -414,3 +414,18 @@ def test_when_all_paths_stall_they_are_used_all_the_same():
     rails.a.path_stalled(rails.ni(A0), Nid.parse("10.9.9.9@tcp"))  # unknown: ignored
     fill(rails, 4)
     assert {path(ni, msg.peer_ni) for ni, msg in rails.on_wire()} == {(A0, B0), (A1, B1)}
+
+
+@pytest.mark.parametrize("unsent", [False, True], ids=["perhaps sent", "not sent"])
+def test_what_nobody_is_charged_for_is_sent_again_where_nothing_had_left(unsent: bool):
+    """Plain connections end so where a net requires secured ones: what had not left failed with them."""
+    rails = Rails()
+    rails.put()
+    ni, msg = rails.on_wire(pings=False)[0]
+    rails.fabric.wire.remove((ni, msg))
+    msg.unsent = unsent
+    rails.a.completed([msg], S.OK, errno.EACCES, "secured connections only")
+    rails.ticks()
+    assert len(rails.on_wire(pings=False)) == unsent
+    assert all(one.health == 1000 for one in rails.a.nis.values())
+    assert len(rails.events) == (not unsent)

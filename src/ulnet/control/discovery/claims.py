@@ -196,11 +196,16 @@ class Claims:
 
     def look_at(self, pni: PeerNi) -> None:
         """Another node may be behind a NID: its peer is asked by that, or by any if that is silent."""
-        self._anew.setdefault(pni.peer, {})[pni.nid] = None
+        if pni.nid.net in self._nets or self._routes_to(pni.nid.net):
+            self._anew.setdefault(pni.peer, {})[pni.nid] = None
 
     def looks_at(self, peer: Peer) -> bool:
         """Whether NIDs of a peer are still to be asked."""
         return any(peer.owns(nid) for nid in self._anew.get(peer, ()))
+
+    def looked_at(self, peer: Peer) -> bool:
+        """Whether the ping under way is for a NID behind which another node may be."""
+        return peer in self._asked
 
     def asks(self, peer: Peer) -> Nid | None:
         """The NID that a ping must go to, if any; it is sent now."""

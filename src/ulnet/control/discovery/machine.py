@@ -7,7 +7,7 @@ here runs inside a driver's stack or inside a sender's.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ulnet.control.discovery.ageing import Ageing
@@ -89,7 +89,7 @@ class Discovery:
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
-            self._asking.ask, self._ask_who, self._discover_secured,
+            self._asking.ask, self._ask_who, self._discover_secured, self._move_waiting,
         )
         # fmt: on
         self._secured_asked = 0  # under way
@@ -416,6 +416,8 @@ class Discovery:
                     f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
                 )
             question = None if peer.check_nid is not None else self._claims.asks(peer)
+            if self._claims.looked_at(peer):
+                peer.attempts -= 1  # others' lists may have brought it: no message fails for that
             self._exchanges.ping(peer, question, self._answered)
         except LNetError as refused:
             peer.error = (refused.errno, refused.text)
@@ -517,8 +519,8 @@ class Discovery:
         peer.mark(_PING_FAILED)
         self._feed(peer, Input.PING_LOST)
 
-    def _move_waiting(self, peer: Peer, others: list[Peer]) -> None:
-        """NIDs of a peer are other peers from now on: who waits for those goes on there."""
+    def _move_waiting(self, peer: Peer, others: Iterable[Peer]) -> None:
+        """NIDs of a peer are other peers' from now on: who waits for those goes on there."""
         for other in others:
             nids = other.members
             msgs = [msg for msg in peer.parked if msg.target in nids]

@@ -41,8 +41,8 @@ class Merging:
     """
 
     # fmt: off
-    __slots__ = ("_ask", "_ask_who", "_claims", "_discover_secured", "_listed", "_peer_told", "_peers",
-                 "_report", "_say", "_settings", "_told", "differences")
+    __slots__ = ("_ask", "_ask_who", "_claims", "_discover_secured", "_listed", "_moved", "_peer_told",
+                 "_peers", "_report", "_say", "_settings", "_told", "differences")
     # fmt: on
 
     def __init__(
@@ -57,6 +57,7 @@ class Merging:
         ask: Callable[[Peer, bool], None],
         ask_who: Callable[[PeerNi], object],
         discover_secured: Callable[[Nid], None],
+        moved: Callable[[Peer, Iterable[Peer]], None],
     ) -> None:
         self._peers = peers
         self._claims = claims
@@ -69,6 +70,7 @@ class Merging:
         self._ask: Callable[[Peer, bool], None] = ask
         self._ask_who: Callable[[PeerNi], object] = ask_who
         self._discover_secured: Callable[[Nid], None] = discover_secured
+        self._moved: Callable[[Peer, Iterable[Peer]], None] = moved  # NIDs of a peer are other peers' now
         self._listed: dict[Nid, Peer] = {}  # NIDs that stayed with another peer, by who listed them last
 
     def merge(self, peer: Peer) -> Peer:
@@ -87,6 +89,7 @@ class Merging:
             peer, news = owner, owner.news
         for other, had in before:
             if not other.gone and len(other.members) < had:  # one NID answered: who has the others?
+                self._moved(other, (peer,))
                 self._ask(other, True)
         return peer
 
@@ -169,7 +172,7 @@ class Merging:
         pni = other.members.get(nid)
         if pni is not None and pni.listed:
             self._ask_who(pni)
-        elif pni is not None and pni.health == MAX_HEALTH:  # else nobody may answer there
+        elif pni is not None and pni.health == MAX_HEALTH and pni.failed_at <= pni.heard_at:  # not silent
             self._claims.look_at(pni)
         self._ask(other, False)
 

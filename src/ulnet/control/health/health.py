@@ -118,7 +118,7 @@ class Health:
         self.values.set_peer(pni, MAX_HEALTH)
 
     def failed(self, msg: Msg, status: HealthStatus, err: int, reason: str) -> bool:
-        """An outgoing message failed: charge who is to blame; whether it is to be sent again."""
+        """An outgoing message failed: charge who is to blame (OK: nobody); whether it is to be sent again."""
         state = self._state
         ni, pni = msg.ni, msg.peer_ni
         if ni is None or pni is None or not state.running:
@@ -126,7 +126,8 @@ class Health:
         rule = RULES[status]
         if msg.master is not None:
             msg.master.failed(msg, ni, pni.nid)
-        self._count(ni, pni, status)
+        if status:
+            self._count(ni, pni, status)
         if status in _TIMED_OUT:
             text = f"message from {ni.nid} to {pni.nid} timed out ({status.name})"
             line = Line("message.timed_out", text, source=ni.nid, to=pni.nid, status=status.name)
@@ -134,7 +135,8 @@ class Health:
         if err == errno.ECONNREFUSED:
             self.presence.refused(pni, reason)
         if state.clock() <= msg.queued_at + ni.patience:
-            self._charge(rule, ni, pni)
+            if status:
+                self._charge(rule, ni, pni)
         elif msg.md is None or msg.md.timeout is None:
             return False  # past its deadline: nobody is charged
         left = not msg.unsent
