@@ -159,10 +159,14 @@ class Claims:
     def is_answer(self, peer: Peer, source: Nid, sender: Nid, info: PingInfo) -> bool:
         """Whether an answer to a ping of peer is the peer's; else it is to be asked anew.
 
-        One by a NID that the peer does not have (any more) is not.
+        One by a NID that the peer does not have (any more) is not, unless it came over a router to the peer:
+        the node may have answered by its NID on the way there.
         """
         by, told = peer.members.get(source), nids_told(info)
-        if by is None or (self.is_own(by, sender) and not self.is_of(by, told)):
+        if by is None:
+            hop = self._peers.find(sender)
+            return hop is not None and any(self._leads_over(hop, net) for net in peer.nets)
+        if self.is_own(by, sender) and not self.is_of(by, told):
             return False
         anew = self._anew.get(peer)
         if anew is not None:  # what the same node has now is not somebody else's
