@@ -37,6 +37,16 @@ def connected() -> tuple[Simulation, SimNode, Stranger]:
     return sim, node, stranger
 
 
+def with_two_credits() -> tuple[Simulation, SimNode, Stranger]:
+    """… discovered, over a connection that has two credits left."""
+    sim, node, stranger = connected()
+    node.put(stranger.nid, PORTAL, data=b"x", ack=False)
+    sim.run(1.0)
+    (conn,) = conns(node)
+    conn.credits = 2
+    return sim, node, stranger
+
+
 def counted(node: SimNode, stranger: Stranger) -> dict[S, int]:
     peer_ni = node.core.peers.find_ni(stranger.nid)
     assert peer_ni is not None
@@ -341,11 +351,7 @@ def test_what_the_device_refuses_is_charged_here() -> None:
 
 @pytest.mark.parametrize("how", ["hangs up", "breaks the protocol"])
 def test_what_waits_for_a_credit_when_a_peer_ends_the_connection_is_charged_to_it(how: str) -> None:
-    sim, node, stranger = connected()
-    node.put(stranger.nid, PORTAL, data=b"x", ack=False)  # and so discover it
-    sim.run(1.0)
-    (conn,) = conns(node)
-    conn.credits = 2
+    sim, node, stranger = with_two_credits()
     puts = [node.put(stranger.nid, PORTAL, data=b"x", ack=False) for _ in range(8)]
     sim.run(1e-6)
     assert stranger.pair is not None
@@ -359,11 +365,7 @@ def test_what_waits_for_a_credit_when_a_peer_ends_the_connection_is_charged_to_i
 
 
 def test_what_an_access_list_ends_is_not_charged_here() -> None:
-    sim, node, stranger = connected()
-    node.put(stranger.nid, PORTAL, data=b"x", ack=False)  # and so discover it
-    sim.run(1.0)
-    (conn,) = conns(node)
-    conn.credits = 2
+    sim, node, stranger = with_two_credits()
     puts = [node.put(stranger.nid, PORTAL, data=b"x", ack=False) for _ in range(6)]
     get = node.get(stranger.nid, PORTAL, size=BIG)
     sim.run(1e-6)

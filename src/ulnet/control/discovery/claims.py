@@ -45,8 +45,8 @@ class Claims:
     """
 
     # fmt: off
-    __slots__ = ("_anew", "_asked", "_is_gateway", "_leads_over", "_nets", "_peers", "_questions",
-                 "_routes_to", "_spoke")
+    __slots__ = ("_asked", "_is_gateway", "_leads_over", "_nets", "_peers", "_questions",
+                 "_routes_to", "_spoke", "_suspects")
     # fmt: on
 
     def __init__(
@@ -63,7 +63,7 @@ class Claims:
         self._routes_to: Callable[[Net], Sequence[object]] = routes_to
         self._leads_over: Callable[[Peer, Net], bool] = leads_over
         self._questions: dict[Peer, _Question] = {}
-        self._anew: dict[Peer, dict[Nid, None]] = {}  # NIDs that are to be asked themselves
+        self._suspects: dict[Peer, dict[Nid, None]] = {}  # NIDs behind which other nodes may be
         self._asked: set[Peer] = set()  # by such a NID, just now
         self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
 
@@ -168,9 +168,9 @@ class Claims:
             return hop is not None and any(self._leads_over(hop, net) for net in peer.nets)
         if self.is_own(by, sender) and not self.is_of(by, told):
             return False
-        anew = self._anew.get(peer)
-        if anew is not None:  # what the same node has now is not somebody else's
-            self._anew[peer] = {nid: None for nid in anew if nid not in told}
+        suspects = self._suspects.get(peer)
+        if suspects is not None:  # what the same node has now is not somebody else's
+            self._suspects[peer] = {nid: None for nid in suspects if nid not in told}
         return True
 
     def is_own(self, pni: PeerNi, sender: Nid) -> bool:
@@ -198,17 +198,17 @@ class Claims:
         question.strays[pni.nid] = None
         return False
 
-    def look_at(self, pni: PeerNi) -> None:
+    def suspect(self, pni: PeerNi) -> None:
         """Another node may be behind a NID: its peer is asked by that, or by any if that is silent."""
         if pni.nid.net in self._nets or self._routes_to(pni.nid.net):
-            self._anew.setdefault(pni.peer, {})[pni.nid] = None
+            self._suspects.setdefault(pni.peer, {})[pni.nid] = None
 
-    def looks_at(self, peer: Peer) -> bool:
-        """Whether NIDs of a peer are still to be asked."""
-        return any(peer.owns(nid) for nid in self._anew.get(peer, ()))
+    def has_suspects(self, peer: Peer) -> bool:
+        """Whether such NIDs of a peer are still to be asked themselves."""
+        return any(peer.owns(nid) for nid in self._suspects.get(peer, ()))
 
-    def looked_at(self, peer: Peer) -> bool:
-        """Whether the ping under way is for a NID behind which another node may be."""
+    def asks_suspect(self, peer: Peer) -> bool:
+        """Whether the ping under way asks such a NID."""
         return peer in self._asked
 
     def asks(self, peer: Peer) -> Nid | None:
@@ -219,12 +219,12 @@ class Claims:
             question.sent = peer.owns(question.target)
             if question.sent:
                 return question.target
-        nids = self._anew.pop(peer, {})
+        nids = self._suspects.pop(peer, {})
         left = [nid for nid in nids if peer.owns(nid)]
         if not left:
             return None
         if len(left) > 1:
-            self._anew[peer] = dict.fromkeys(left[1:])
+            self._suspects[peer] = dict.fromkeys(left[1:])
         self._asked.add(peer)
         return left[0]
 
@@ -272,7 +272,7 @@ class Claims:
     def left(self, peer: Peer) -> None:
         """A peer is no longer in the table: nothing is kept of it."""
         self._questions.pop(peer, None)
-        self._anew.pop(peer, None)
+        self._suspects.pop(peer, None)
         self._asked.discard(peer)
         self._spoke.discard(peer)
 

@@ -220,7 +220,7 @@ class Discovery:
             peer = pni.peer
             peer.pushed_sequence = 0
             peer.mark(remove=_UPTODATE)
-            self._claims.look_at(pni)
+            self._claims.suspect(pni)
 
     def push_due(self, peer: Peer) -> bool:
         """Whether the peer should be told our NIDs (spec discovery.md §3)."""
@@ -416,7 +416,7 @@ class Discovery:
                     f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
                 )
             question = None if peer.check_nid is not None else self._claims.asks(peer)
-            if self._claims.looked_at(peer):
+            if self._claims.asks_suspect(peer):
                 peer.attempts -= 1  # others' lists may have brought it: no message fails for that
             self._exchanges.ping(peer, question, self._answered)
         except LNetError as refused:
@@ -506,7 +506,7 @@ class Discovery:
             self._feed(peer, Input.BAD_REPLY)
             return
         self._answers.take_reply(peer, info)
-        if peer.check_nid is None and self._claims.looks_at(peer):
+        if peer.check_nid is None and self._claims.has_suspects(peer):
             peer.mark(_FORCE_PING)
         self._feed(peer, Input.REPLY)
 

@@ -173,7 +173,7 @@ class Merging:
         if pni is not None and pni.listed:
             self._ask_who(pni)
         elif pni is not None and pni.health == MAX_HEALTH and pni.failed_at <= pni.heard_at:  # not silent
-            self._claims.look_at(pni)
+            self._claims.suspect(pni)
         self._ask(other, False)
 
     def _offer(self, nids: Iterable[Nid]) -> None:

@@ -447,7 +447,8 @@ class Conn:
         length = msg.hdr.payload_length
         tx = Tx(O2ibType.GET_DONE, _NO_BODY, self.ni.now() + self.ni.timeout, msg)
         if length > rx.target.length:
-            text = f"{self.peer.nid} has {rx.target.length} bytes for {length}"
+            room = rx.target.length
+            text = f"{self.peer.nid} asks for {length} bytes, and has room for {room}: see what runs there"
             self._no_reply(rx, msg, HealthStatus.REMOTE_ERROR, LNetError(errno.EMSGSIZE, text))
             return
         try:

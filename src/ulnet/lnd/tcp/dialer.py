@@ -36,6 +36,7 @@ _GROWTH: Final = 1.1  # of pauses: their sum is eleven times the last one
 _ANEW: Final = 7.0  # seconds without an answer: TCP would pause for longer and longer
 _PATIENCE: Final = 3.0  # seconds for an attempt while there are other ways
 _HOST_IS_WELL: Final = (errno.ECONNREFUSED, errno.ECONNRESET)  # nobody listens, or a process hung up
+_NO_VERSION: Final = "have no IP version in common: give their nodes NIDs of one version on this net"
 _NOWHERE: Final[AddressPair] = (b"", b"")
 
 
@@ -446,7 +447,7 @@ class Dialer:
         assert at is not None
         own, called = at.device.nid, at.target
         if called.is_large != own.is_large or called.is_malformed:
-            self._failed(errno.EAFNOSUPPORT, f"{state.identity.nid} and {peer.nid} are not of one IP version")
+            self._failed(errno.EAFNOSUPPORT, f"{state.identity.nid} and {peer.nid} {_NO_VERSION}")
             return False
         where = f"[{called.ip}]:{port}" if called.is_large else f"{called.ip}:{port}"
         taken = {conn.source_port for conn in peer.conns}
