@@ -7,17 +7,18 @@ rate, and the time that a byte takes at it (by Little's law: bytes under way, di
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ulnet.core.ni import NI
 from ulnet.core.path_load import PathLoad
 from ulnet.core.peer import Peer
 
-__all__ = ["Meter", "Total"]
+__all__ = ["Meter", "Past", "Total"]
 
 _READING: Final = 0.25  # seconds of being busy
 _FADING: Final = 0.69 / 3600  # of the best, for each such second: it halves in an hour
 _NEARLY: Final = 0.9
+_WOKEN: Final = 1.0  # seconds without a sample, after which one is news
 _WINDOW: Final = 2.0  # seconds of a total
 
 
@@ -44,10 +45,17 @@ class Total:
         self._since = now
 
 
+class Past(NamedTuple):
+    """The rate that a path lost because it was old, and for how many seconds it keeps the next one."""
+
+    keeps: float
+    rate: float
+
+
 class Meter(PathLoad):
     """From an NI to any NID of a peer, with readings: rates in bytes per second, delays in seconds.
 
-    `read` is called after each reading.
+    `read` is called after each reading, `woken` before the first sample after a pause of a second.
 
     What follows from readings is kept here by `ulnet.control.health.rates`: since when, and for how many
     readings, the rate is far too low (`slow…`) or good (`good…`).
@@ -58,13 +66,14 @@ class Meter(PathLoad):
         "_depth",
         "_read",
         "_seconds",
+        "_woken",
         "best",
         "best_delay",
         "delay",
-        "fed_at",
         "good",
         "good_since",
         "ni",
+        "past",
         "peer",
         "read_at",
         "read_rate",
@@ -73,12 +82,16 @@ class Meter(PathLoad):
         "total",
     )
 
-    def __init__(self, ni: NI, peer: Peer, total: Total, read: Callable[[Meter], None]) -> None:
+    def __init__(
+        self, ni: NI, peer: Peer, total: Total, read: Callable[[Meter], None], woken: Callable[[Meter], None]
+    ) -> None:
         super().__init__(peer.rates)
         self.ni: NI = ni
         self.peer: Peer = peer
         self.total: Total = total
         self._read: Callable[[Meter], None] = read
+        self._woken: Callable[[Meter], None] = woken
+        self.past: dict[PathLoad, Past] = {}  # of this path and of its pairs of NIDs
         self._bytes = 0
         self._seconds = 0.0
         self._depth = 0.0
@@ -86,7 +99,6 @@ class Meter(PathLoad):
         self.delay: float = 0.0
         self.best: float = 0.0
         self.best_delay: float = 0.0
-        self.fed_at: float = -1.0  # below 0: never
         self.read_at: float = -1.0
         self.slow: int = 0  # readings in a row
         self.good: int = 0
@@ -94,8 +106,9 @@ class Meter(PathLoad):
         self.good_since: float = 0.0
 
     def take(self, size: int, seconds: float, depth: int, now: float) -> None:
+        if now - self.fed_at >= _WOKEN:
+            self._woken(self)
         super().take(size, seconds, depth, now)
-        self.fed_at = now
         self.total.add(size, now)
         self._bytes += size
         self._seconds += seconds

@@ -30,7 +30,8 @@ _LAST_TRIAL: Final = 512  # samples between trials at most
 class PathLoad:
     """One path: `outstanding` bytes sent and not confirmed, `rate` in bytes per second (0: not known).
 
-    `stalled`: its driver sees no progress there; `on_trial`: it is to be given more than its rate.
+    `stalled`: its driver sees no progress there; `on_trial`: it is to be given more than its rate;
+    `fed_at`: when its last sample ended (below 0: there was none).
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class PathLoad:
         "_samples",
         "_since",
         "_until_trial",
+        "fed_at",
         "on_trial",
         "outstanding",
         "rate",
@@ -52,6 +54,7 @@ class PathLoad:
         self.outstanding: int = 0
         self.rate: float = 0.0
         self.stalled: bool = stalled
+        self.fed_at: float = -1.0
         self._since = 0.0  # when the present sample began
         self._confirmed = 0  # bytes of the present sample
         self.on_trial: bool = False
@@ -71,6 +74,7 @@ class PathLoad:
 
     def take(self, size: int, seconds: float, depth: int, now: float) -> None:
         """In the last `seconds`, all of them busy, `size` bytes were delivered; `depth` were under way."""
+        self.fed_at = now
         sample = size / seconds
         samples = self._samples = self._samples + 1
         if not samples:
@@ -94,6 +98,12 @@ class PathLoad:
         """Take the path for that fast until it is measured again; what was measured is not forgotten."""
         self.rate = rate
         self._rates.invalidate("measured")
+
+    def forget_rate(self) -> None:
+        """Nobody knows how fast the path is now: the next samples measure it anew."""
+        self._samples = -1
+        self._estimate = 0.0
+        self.presume(0.0)
 
     def abandon(self, size: int) -> None:
         """A message failed: it says nothing of the rate."""

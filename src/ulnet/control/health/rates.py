@@ -12,6 +12,7 @@ from math import inf
 from typing import Final
 
 from ulnet.control.health.machines import Machines
+from ulnet.control.health.stale import StaleRates
 from ulnet.control.health.unanswered import Unanswered
 from ulnet.control.meter import Meter, Total
 from ulnet.core.ni import NI
@@ -53,6 +54,7 @@ class Rates:
         "_machines",
         "_slept_at",
         "_slow",
+        "_stale",
         "_state",
         "_timer",
         "_totals",
@@ -72,6 +74,7 @@ class Rates:
         self._accused: dict[NI, tuple[Meter, float]] = {}  # the degraded: by whom, and what they should carry
         self._witnesses: dict[NI, _Witnesses] = {}
         self._slow: dict[Meter, None] = {}
+        self._stale = StaleRates(state, uncork)
         self._slept_at = -1.0  # when this process was last kept from running
         self._timer: Timer | None = None
 
@@ -80,7 +83,7 @@ class Rates:
         total = self._totals.get(ni)
         if total is None:
             total = self._totals[ni] = Total()
-        return Meter(ni, peer, total, self._read)
+        return Meter(ni, peer, total, self._read, self._stale.watch)
 
     # Readings --------------------------------------------------------------------------------------
 
@@ -244,6 +247,7 @@ class Rates:
         """The node shuts down."""
         self._state.timers.cancel(self._timer)
         self._slow.clear()
+        self._stale.close()
 
 
 def _enough(percent: int) -> float:
