@@ -164,7 +164,9 @@ class LNet:
         parts.pushed = discovery.pushed
         parts.push_refused = discovery.push_refused
         parts.peer_removed = discovery.peer_removed
+        parts.net_reached = discovery.net_reached
         parts.peer_deprived = discovery.peer_deprived
+        parts.peer_replaced = discovery.peer_replaced
         parts.posted = health.posted
         parts.sent = health.sent
         parts.heard = health.heard

@@ -50,6 +50,7 @@ class Parts:
         "may_wait",
         "moved",
         "needed_for",
+        "net_reached",
         "overdue",
         "passed_on",
         "path_load",
@@ -58,6 +59,7 @@ class Parts:
         "peer_ni_added",
         "peer_ni_gone",
         "peer_removed",
+        "peer_replaced",
         "pinged",
         "posted",
         "push_begins",
@@ -103,7 +105,9 @@ class Parts:
     push_refused: Callable[[Peer], None]
     peer_learned: Callable[[Peer], None]
     peer_removed: Callable[[Peer], None]
+    net_reached: Callable[[Net], None]
     peer_deprived: Callable[[Peer], None]
+    peer_replaced: Callable[[Peer], None]
 
     # Health
     posted: Callable[[PeerNi], None]

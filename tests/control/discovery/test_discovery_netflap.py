@@ -34,10 +34,11 @@ def speak(fabric: Fabric, victim: LNet, to: Nid) -> None:
         settle(fabric, 15)
 
 
+@pytest.mark.parametrize("speaks", [True, False], ids=["when that speaks", "though that says nothing"])
 @pytest.mark.parametrize("first", [False, True], ids=["as its second", "as its first"])
 @pytest.mark.parametrize("way", ["net", "route"])
-def test_who_takes_a_nid_while_its_node_cannot_be_asked_loses_it_when_that_speaks(
-    fabric: Fabric, way: str, first: bool
+def test_who_takes_a_nid_while_its_node_cannot_be_asked_loses_it(
+    fabric: Fabric, way: str, first: bool, speaks: bool
 ) -> None:
     """It had it for good, with 4 or 8 of 8 messages: a NID of a heard peer was taken for known to be its."""
     if way == "net":
@@ -66,7 +67,8 @@ def test_who_takes_a_nid_while_its_node_cannot_be_asked_loses_it_when_that_speak
     else:
         a.gateways.add(Net.parse("tcp9"), NEAR, 1, 0)
     settle(fabric, 30)
-    speak(fabric, node, ours)
+    if speaks:
+        speak(fabric, node, ours)
     assert peer(a, victim) is not peer(a, FOE)
     assert sent_to(fabric, a, victim, got) == 8
     assert opened_to(fabric, a, foe, victim) == bytes(8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ulnet.core.ni import LocalNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
@@ -15,6 +15,8 @@ from ulnet.wire.ping import PingInfo
 __all__ = ["Claims", "nids_told"]
 
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
+
+_MOST_UNASKED: Final = 16_384
 
 _Vouching: TypeAlias = Sequence[Callable[[Nid], bool]]
 
@@ -46,7 +48,7 @@ class Claims:
 
     # fmt: off
     __slots__ = ("_asked", "_is_gateway", "_leads_over", "_nets", "_peers", "_questions",
-                 "_routes_to", "_spoke", "_suspects")
+                 "_routes_to", "_spoke", "_suspects", "_unasked")
     # fmt: on
 
     def __init__(
@@ -64,6 +66,7 @@ class Claims:
         self._leads_over: Callable[[Peer, Net], bool] = leads_over
         self._questions: dict[Peer, _Question] = {}
         self._suspects: dict[Peer, dict[Nid, None]] = {}  # NIDs behind which other nodes may be
+        self._unasked: dict[Nid, None] = {}  # taken while their nodes could not be asked
         self._asked: set[Peer] = set()  # by such a NID, just now
         self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
 
@@ -94,10 +97,21 @@ class Claims:
                 continue
             for pni in unasked:
                 if pni.peer is peer:
-                    pni.listed = True  # nobody but this peer says so
+                    self.only_listed(pni)
         if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
             peer.primary_nid = primary
         return refused
+
+    def only_listed(self, pni: PeerNi) -> None:
+        """Nobody but the peer that lists a NID says so: its node is asked as soon as it can be."""
+        if not pni.listed and not self._leads_to(pni.nid.net):
+            if len(self._unasked) >= _MOST_UNASKED:
+                del self._unasked[next(iter(self._unasked))]
+            self._unasked[pni.nid] = None
+        pni.listed = True
+
+    def _leads_to(self, net: Net) -> bool:
+        return net in self._nets or bool(self._routes_to(net))
 
     def _doubts(self, peer: Peer, nid: Nid, vouching: _Vouching, asked: Nid | None) -> int:
         """The errno of what is to be shown before a peer gets a NID on its word alone; 0: nothing."""
@@ -126,7 +140,7 @@ class Claims:
             return True
         if not (other.heard or other in self._spoke):
             return False
-        return any(net in self._nets or self._routes_to(net) for net in other.nets)
+        return any(self._leads_to(net) for net in other.nets)
 
     def is_here(self, nid: Nid) -> bool:
         """Whether a NID is of a net that this node is on."""
@@ -200,8 +214,19 @@ class Claims:
 
     def suspect(self, pni: PeerNi) -> None:
         """Another node may be behind a NID: its peer is asked by that, or by any if that is silent."""
-        if pni.nid.net in self._nets or self._routes_to(pni.nid.net):
+        if self._leads_to(pni.nid.net):
             self._suspects.setdefault(pni.peer, {})[pni.nid] = None
+
+    def reached(self, net: Net) -> list[Peer]:
+        """A way leads to a net since now: the peers that took NIDs of it before, and are asked by these."""
+        peers: dict[Peer, None] = {}
+        for nid in [nid for nid in self._unasked if nid.net == net]:
+            del self._unasked[nid]
+            pni = self._peers.find_ni(nid)
+            if pni is not None and pni.listed:
+                self.suspect(pni)
+                peers[pni.peer] = None
+        return list(peers)
 
     def has_suspects(self, peer: Peer) -> bool:
         """Whether such NIDs of a peer are still to be asked themselves."""

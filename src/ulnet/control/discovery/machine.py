@@ -29,7 +29,7 @@ from ulnet.core.routing.gateways import Gateways
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
-from ulnet.nid import LO_NID, NetType, Nid
+from ulnet.nid import LO_NID, Net, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_PORTAL, MsgType
 from ulnet.wire.ping import PingInfo
@@ -187,6 +187,13 @@ class Discovery:
     def net_changed(self, net: LocalNet) -> None:
         """A net is there since now, or its tunables changed."""
         self._claims.net_changed(net)
+        self.net_reached(net.net)
+
+    def net_reached(self, net: Net) -> None:
+        """A net of this node, or a route, leads to a net since now: who is behind its NIDs can be asked."""
+        for peer in self._claims.reached(net):
+            peer.mark(remove=_UPTODATE)
+            self._want(peer)
 
     def tell_peers(self) -> None:
         """Our NIs changed: peers that know of our rails hear of it. Others will, when they are discovered."""
@@ -250,6 +257,11 @@ class Discovery:
         """Configuration took NIDs of the peer away."""
         if self.active and peer.flags & _DISCOVERED:
             peer.mark(remove=_UPTODATE)
+            self._feed(peer, Input.WANTED)
+
+    def peer_replaced(self, peer: Peer) -> None:
+        """The peer is configured in place of a discovered one: its node is to hear of changes further on."""
+        if self.active and self._mode() and peer.multi_rail:
             self._feed(peer, Input.WANTED)
 
     def peer_removed(self, peer: Peer) -> None:

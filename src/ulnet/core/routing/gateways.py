@@ -92,6 +92,7 @@ class Gateways:
         route.alive = self._alive.setdefault(gateway, not self.settings.check_routers_before_use)
         self.table.insert(route)
         self.routes_changed()
+        self._parts.net_reached(net)
         if gateway.net.type != NetType.BOND:
             self.checks.watch(gateway)
         return route
