@@ -23,7 +23,6 @@ class Rails(World):
         self.bulk.window = 0
         self.pass_time(1)
 
-    @property
     def timer(self) -> Timer | None:
         return self.a.core.health.rates._stale._timer
 
@@ -88,10 +87,10 @@ def test_at_rest_nothing_is_looked_at() -> None:
     world = Rails()
     world.pass_time(80)
     assert all(one.rate == 0 for one in world.path_loads())
-    assert world.timer is None
+    assert world.timer() is None
     world.bulk.window = 4
     world.pass_time(5)
-    timer = world.timer
+    timer = world.timer()
     assert timer is not None
     world.a.core.health.close()
     assert timer.call is None
