@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from ulnet.core.ni import LocalNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.peer_table import PeerTable
+from ulnet.core.routing.table import Route
 from ulnet.nid import Net, Nid
 from ulnet.wire.ping import PingInfo
 
@@ -48,7 +49,7 @@ class Claims:
 
     # fmt: off
     __slots__ = ("_asked", "_is_gateway", "_leads_over", "_nets", "_peers", "_questions",
-                 "_routes_to", "_spoke", "_suspects", "_unasked")
+                 "_routes_to", "_spoke", "_suspects", "_unasked", "_usable")
     # fmt: on
 
     def __init__(
@@ -57,12 +58,14 @@ class Claims:
         nets: Mapping[Net, LocalNet],
         is_gateway: Callable[[Peer], bool],
         routes_to: Callable[[Net], Sequence[object]],
+        usable: Callable[[Net], Sequence[Route]],
         leads_over: Callable[[Peer, Net], bool],
     ) -> None:
         self._peers = peers
         self._nets = nets
         self._is_gateway: Callable[[Peer], bool] = is_gateway
         self._routes_to: Callable[[Net], Sequence[object]] = routes_to
+        self._usable: Callable[[Net], Sequence[Route]] = usable
         self._leads_over: Callable[[Peer, Net], bool] = leads_over
         self._questions: dict[Peer, _Question] = {}
         self._suspects: dict[Peer, dict[Nid, None]] = {}  # NIDs behind which other nodes may be
@@ -89,7 +92,7 @@ class Claims:
         refused = {}
         for nid in nids:
             other = self._peers.find(nid)
-            asking = other is None or other is peer or self.can_say(other)
+            asking = other is None or other is peer or self.can_say(other, peer)
             unasked = [] if asking or other is None else list(other.members.values())
             why = self._doubts(peer, nid, vouching, asked) or self._peers.adopt(peer, nid, listed)
             if why:
@@ -110,6 +113,11 @@ class Claims:
             self._unasked[pni.nid] = None
         pni.listed = True
 
+    def _leads_beside(self, peer: Peer, net: Net) -> bool:
+        if net in self._nets or not self._leads_over(peer, net):
+            return self._leads_to(net)
+        return any(not peer.owns(route.gateway) for route in self._usable(net))
+
     def _leads_to(self, net: Net) -> bool:
         return net in self._nets or bool(self._routes_to(net))
 
@@ -129,18 +137,21 @@ class Claims:
 
         A gateway has to speak first: routes lead over it already.
         """
-        if not self.can_say(other):
+        if not self.can_say(other, peer):
             return True
         members = peer.members
         return any(nid in members and not members[nid].listed for nid in other.says)
 
-    def can_say(self, other: Peer) -> bool:
-        """Whether a peer has spoken for itself, and can be asked still: a net or a route leads there."""
+    def can_say(self, other: Peer, peer: Peer) -> bool:
+        """Whether another peer has spoken for itself, and can be asked still, otherwise than over `peer`.
+
+        A net or a route leads there. Where it leads over `peer` alone, that has what is for the other anyway.
+        """
         if self._is_gateway(other):
             return True
         if not (other.heard or other in self._spoke):
             return False
-        return any(self._leads_to(net) for net in other.nets)
+        return any(self._leads_beside(peer, net) for net in other.nets)
 
     def is_here(self, nid: Nid) -> bool:
         """Whether a NID is of a net that this node is on."""

@@ -83,7 +83,12 @@ class Discovery:
         say = Notices(state.clock, state.report).say
         self._say = say
         self._claims = Claims(
-            state.peers, state.nets, gateways.is_gateway, gateways.table.to, gateways.leads_over
+            state.peers,
+            state.nets,
+            gateways.is_gateway,
+            gateways.table.to,
+            gateways.usable,
+            gateways.leads_over,
         )
         self._asking = Asking(state, gateways.needed_for, self._want)
         # fmt: off
