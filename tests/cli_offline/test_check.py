@@ -116,6 +116,29 @@ buffers: {tiny: -9}
     assert "10.0.1.2@tcp1 belongs to the configured peer 10.0.0.2@tcp" in "".join(lines)
 
 
+def test_interfaces_are_told_by_their_names(check: Check) -> None:
+    """Where the file has no address the dry run invents one, which nobody knows."""
+    twice = "net:\n    - net type: tcp\n      local NI(s):\n        - {interfaces: {0: eth0, 1: eth1}}\n"
+    status, lines = check(twice.replace("eth1", "eth0"))
+    assert (status, lines) == (
+        1,
+        [
+            "node1:4: error: interface eth0 is named twice for net tcp: one device carries one NI of a net, "
+            "name it once"
+        ],
+    )
+    status, lines = check(twice + "        - {interfaces: {0: eth0}}\n")
+    assert (status, lines) == (
+        1,
+        [
+            "node1:5: error: interface eth0 is in net tcp already: one device carries one NI of a net, "
+            "name it once"
+        ],
+    )
+    status, lines = check("use_tcp_bonding: 1\n" + twice + "        - {interfaces: {0: eth2}}\n")
+    assert status == 1 and "it is one NI, that of eth0, and takes no other" in lines[0]
+
+
 def test_peers_with_one_rail_or_none(check: Check) -> None:
     status, lines = check(GOOD.replace(", {nid: 10.0.1.2@tcp}", ""))
     assert status == 0

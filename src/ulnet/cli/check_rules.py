@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -79,7 +80,17 @@ async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tu
         findings += values_of_one(name, core, steps)
     findings += routes_of_one(view.routing)
     findings += _peers_of_one(view, nets | {route.net for route in view.routing.routes})
-    return findings, view
+    return [finding._replace(text=_by_interface(finding.text, links)) for finding in findings], view
+
+
+def _by_interface(text: str, links: Sequence[Link]) -> str:
+    """With the interfaces of the file in place of the NIDs that were invented for them."""
+    names = {address.ip: link.name for link in links for address in link.addresses}
+
+    def name(found: re.Match[str]) -> str:
+        return f"that of {names[found[1]]}" if found[1] in names else found[0]
+
+    return re.sub(rf"({re.escape(INVENTED)}\d+\.\d+)@\w+", name, text)
 
 
 def _without_line(descr: str) -> str:
