@@ -236,8 +236,9 @@ def _check_new(core: LNet, wanted: Sequence[_NewNi], *, by_interface: bool) -> N
             how = "configured already: see 'lnetctl net show'" if there else "named twice: name it once"
             raise LNetError(errno.EEXIST, f"{new.nid} is {how}")
         if is_tied:
-            how = f"in net {new.nid.net} already" if place in devices else f"named twice for net {new.nid.net}"
-            text = f"interface {new.interface} is {how}: one device carries one NI of a net, name it once"
+            how = "in net {} already" if place in devices else "named twice for net {}"
+            what = f"interface {new.interface} is {how.format(new.nid.net)}"
+            text = f"{what}: one device carries one NI of a net, name it once"
             raise LNetError(errno.EEXIST, text)
         nids.add(new.nid)
         named.add(place)
