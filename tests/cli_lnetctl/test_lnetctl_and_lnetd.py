@@ -301,11 +301,20 @@ def test_a_startup_file_with_errors_starts_nothing_and_names_them_all(tmp_path: 
     assert done.err.endswith("lnetd: error: FILE: 2 errors; nothing is started\n")
 
 
+def test_a_startup_file_that_cannot_be_read_leads_to_what_tells_more(tmp_path: Path, port: int) -> None:
+    done = failed_start(tmp_path, CONFIG.replace("127.0.0.2@tcp", "192.0.2.1@tcp") + "globl: {}\n", port)
+    assert (done.code, done.err.count("errno: ")) == (1, 1)
+    assert done.err.endswith(
+        "lnetd: error: FILE: 1 error; nothing is started, and no request was tried: "
+        "`ulnet check --live FILE` tells what a node refuses as well\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("nett: 1\n", "line 1: invalid key 'nett' in a file: did you mean 'net'?"),
-        ("net: [\n", "this is not YAML"),
+        ("net: [\n", "line 2: this is not YAML"),
         (b"net: \xff\n", "FILE is not UTF-8 text"),
     ],
 )

@@ -101,6 +101,9 @@ def test_delay_rules_and_the_newest_first(ask: Ask) -> None:
     newest, oldest = rules(ask, "delay")
     assert (newest["fa_src"], newest["la_interval"], newest["la_latency"]) == ("10.0.0.1@tcp", 4, 0.5)
     assert (oldest["fa_src"], oldest["la_rate"], oldest["la_latency"]) == ("*", 7, 2)
+    for words in ("fault delay del", "net_delay del", "net_delay_del"):
+        assert ask(words).code == 255
+    assert len(rules(ask, "delay")) == 2  # who names no rule and not --all deletes nothing
     assert ask("fault delay del -s 10.0.0.1@tcp") == Said(0, "", "")
     assert [rule["la_rate"] for rule in rules(ask, "delay")] == [7]
     assert ask("fault delay del --all") == Said(0, "", "")
@@ -154,6 +157,8 @@ def test_the_words_of_lctl(ask: Ask) -> None:
         ("delay add -s '*' -d '*' -r 1 -l soon", 234, "--latency 'soon' is not a number of seconds"),
         ("delay add -s '*' -d '*' -r 1 -l 99999999", 234, "99999999"),
         ("drop del --all -s '*'", 255, "either --all"),
+        ("drop del", 255, "please provide --all for all drop rules, or --source and --dest"),
+        ("delay del", 255, "please provide --all for all delay rules, or --source and --dest"),
         ("drop del -s banana", 234, "'banana'"),
         ("drop add -s '*' -d '*' -r 1 -l 1", 255, "invalid option -- 'l'"),
         ("drop forget", 255, "'forget'"),

@@ -81,9 +81,13 @@ def without_states(text: str) -> object:
 @pytest.mark.requirement("RTR")
 def test_routing_switched_on_and_off(node: Daemon) -> None:
     ask = node.lnetctl
-    assert ask("routing", "show") == (0, "", "")
-    assert ask("set", "tiny_buffers", "64") == (0, "", "")
-    assert ask("routing", "show") == (0, "", "")
+    off = "lnetctl: note: routing is off on this node"
+    turned_on = f"{off}: 'lnetctl set routing 1' turns it on\n"
+    assert ask("routing", "show") == (0, "", turned_on)
+    for name in ("tiny_buffers", "small_buffers", "large_buffers"):
+        first = "'lnetctl set routing 1' comes first, and begins with the defaults"
+        assert ask("set", name, "64") == (0, "", f"{off}, so nothing was set: {first}\n")
+    assert ask("routing", "show", "--json").err == turned_on
     assert ask("set", "routing", "1") == (0, "", "")
     real = next(step for step in steps() if step.command == "lnetctl routing show")
     *lines, note = ask("routing", "show").out.splitlines()

@@ -61,14 +61,31 @@ def test_module_parameters_that_nobody_knows_are_warnings(check: Check) -> None:
 
 
 def test_syntax_and_typing_errors_are_all_told(check: Check) -> None:
-    status, lines = check("net: [\n")
-    assert (status, len(lines)) == (1, 1) and "this is not YAML" in lines[0]
     status, lines = check("global:\n    discovry: 1\npeers:\n    - nids: {}\n")
     assert status == 1
     assert lines == [
         "node1:2: error: invalid key 'discovry' in global: did you mean 'discovery'?",
         "node1:4: error: no value for 'nids': write 'nids:' and below it '0: 10.0.0.2@tcp'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("net: [\n", "2: error: this is not YAML: did not find expected node content"),
+        ("net:\n    - net type: tcp\n\t  local: 1\n", "3: error: this is not YAML: found a tab"),
+        ("net:\n    - net type: tcp\n     local: 1\n", "3: error: this is not YAML: did not find expected"),
+        ("net:\n    - net type: '\\q\n", "3: error: this is not YAML: found unexpected end of stream"),
+        ("net:\n    - &x tcp\n    - *x\n", "3: error: aliases (*name) are not supported here"),
+        ("net:\n    - !!net tcp\n", "2: error: tags such as tag:yaml.org,2002:net are not supported"),
+        ("net:\n    - a: \x01\n", "2: error: this is not YAML: character"),
+        ("\n- net\n", "2: error: a file holds sections such as 'net:'"),
+    ],
+)
+def test_errors_of_syntax_name_their_line(check: Check, text: str, line: str) -> None:
+    status, lines = check(text)
+    assert (status, len(lines)) == (1, 1)
+    assert lines[0].startswith(f"node1:{line}")
 
 
 def test_what_a_node_would_refuse(check: Check) -> None:
@@ -97,6 +114,29 @@ buffers: {tiny: -9}
     assert "interface eth0 is in net tcp already" in lines[1]
     assert "peer_credits -7 is out of range" in lines[2]
     assert "10.0.1.2@tcp1 belongs to the configured peer 10.0.0.2@tcp" in "".join(lines)
+
+
+def test_interfaces_are_told_by_their_names(check: Check) -> None:
+    """Where the file has no address the dry run invents one, which nobody knows."""
+    twice = "net:\n    - net type: tcp\n      local NI(s):\n        - {interfaces: {0: eth0, 1: eth1}}\n"
+    status, lines = check(twice.replace("eth1", "eth0"))
+    assert (status, lines) == (
+        1,
+        [
+            "node1:4: error: interface eth0 is named twice for net tcp: one device carries one NI of a net, "
+            "name it once"
+        ],
+    )
+    status, lines = check(twice + "        - {interfaces: {0: eth0}}\n")
+    assert (status, lines) == (
+        1,
+        [
+            "node1:5: error: interface eth0 is in net tcp already: one device carries one NI of a net, "
+            "name it once"
+        ],
+    )
+    status, lines = check("use_tcp_bonding: 1\n" + twice + "        - {interfaces: {0: eth2}}\n")
+    assert status == 1 and "it is one NI, that of eth0, and takes no other" in lines[0]
 
 
 def test_peers_with_one_rail_or_none(check: Check) -> None:

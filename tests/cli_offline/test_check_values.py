@@ -38,6 +38,23 @@ def test_more_credits_for_a_peer_than_the_ni_has(tmp_path: Path, capsys: pytest.
         assert check(tmp_path, capsys, text) == (0, ["1 file: nothing wrong"])
 
 
+def test_nids_that_a_peer_lists_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    peer = "peer:\n    - primary nid: 10.0.0.9@tcp\n"
+    peer += "      peer ni: [{nid: 10.0.0.9@tcp}, {nid: 10.1.0.9@tcp1}%s]\n"
+    assert check(tmp_path, capsys, SERVER + peer % "") == (0, ["1 file: nothing wrong"])
+    status, lines = check(tmp_path, capsys, SERVER + peer % ", {nid: 10.1.0.9@tcp1}")
+    assert (status, lines) == (
+        0,
+        [
+            "node1:7: warning: peer 10.0.0.9@tcp lists 10.1.0.9@tcp1 twice: once counts; "
+            "write the NID that was meant, or leave it out"
+        ],
+    )
+    ranges = "peers:\n    - nids: {0: '10.0.0.[8-9]@tcp', 1: 10.1.0.9@tcp1, 2: 10.0.0.9@tcp}\n"
+    status, lines = check(tmp_path, capsys, SERVER + ranges)
+    assert status == 0 and "this peer lists 10.0.0.9@tcp twice" in lines[0]
+
+
 def test_policies_for_nis_that_are_not_there_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -291,7 +291,13 @@ def test_failed_send_tells_why(fabric):
 @pytest.mark.parametrize(
     ("target", "source", "code", "words"),
     [
-        ("10.0.0.2@tcp9", None, errno.EHOSTUNREACH, "add a net on tcp9"),
+        (
+            "10.0.0.2@tcp9",
+            None,
+            errno.EHOSTUNREACH,
+            "no route to 10.0.0.2@tcp9: this node is on lo, tcp, and knows no gateway to tcp9; "
+            "add a net on tcp9 or a route to it: 'lnetctl route add --net tcp9 --gateway NID'",
+        ),
         ("10.0.0.2@o2ib", None, errno.EHOSTUNREACH, "no route to 10.0.0.2@o2ib"),
         ("10.0.0.2@tcp", "1.2.3.4@tcp", errno.EINVAL, "source NID 1.2.3.4@tcp"),
     ],

@@ -295,7 +295,19 @@ async def test_pings_answer_in_the_order_asked_and_failures_follow(admin: Admin,
     assert (refused.verb, refused.entity, refused.errno) == ("manage", "ping", -errno.ECONNREFUSED)
     assert refused.descr.startswith("failed to ping 127.0.9.9@tcp: Connection refused: nothing listens on")
     assert no_route.errno == -errno.EHOSTUNREACH
-    assert no_route.descr.startswith("failed to ping 127.0.2.1@tcp7: No route to host (no route to")
+    assert no_route.descr == (
+        "failed to ping 127.0.2.1@tcp7: No route to host (no route to 127.0.2.1@tcp7: "
+        "this node is on lo, tcp, tcp1, and knows no gateway to tcp7; add a net on tcp7 or a route to it: "
+        "'lnetctl route add --net tcp7 --gateway NID')"
+    )
+
+
+async def test_failures_of_nids_without_a_net_say_which_one_was_asked(admin: Admin, other: Node) -> None:
+    assert (await admin.handle(model.Ping(["127.0.2.1"]))).notes == []
+    for request in (model.Ping(["127.0.9.9"]), model.Discover(["127.0.9.9"])):
+        answer = await admin.handle(request)
+        assert answer.notes == ["127.0.9.9 is read as 127.0.9.9@tcp: where it is on another net, write @NET"]
+    assert (await admin.handle(model.Ping(["127.0.9.9@tcp"]))).notes == []
 
 
 async def test_a_ping_may_name_its_source(admin: Admin, other: Node) -> None:

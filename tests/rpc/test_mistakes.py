@@ -417,3 +417,19 @@ async def test_plain_functions_are_told_by_who_cannot_serve_them(nodes: Nodes, s
     service.stream("chunks")(_plain_chunks)
     with pytest.raises(TypeError, match=r"_plain_chunks is a plain generator.*ulnet.sync.Server"):
         Server(service, nodes[1])
+
+
+async def test_a_method_that_is_added_while_a_server_runs_is_served(nodes: Nodes) -> None:
+    service = Service("growing")
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "growing") as client:
+        with pytest.raises(RpcError, match="service growing has no method 'twice'") as missing:
+            await client.call("twice", b"ab", timeout=60)
+        assert (missing.value.errno, missing.value.executed) == (errno.ENOSYS, "no")
+
+        @service.method("twice")
+        async def twice(call: Call, data: bytes) -> bytes:
+            return data * 2
+
+        assert (await client.call("twice", b"ab", timeout=60)).data == b"abab"
+        told = (await client.call("ulnet.types", timeout=60)).as_type(dict)
+        assert "twice" in str(told)

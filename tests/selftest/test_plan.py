@@ -87,6 +87,24 @@ async def test_tests_are_run_measured_and_judged(runner: Runner) -> None:
     assert all(test.framework.session is None for test in runner.lab.tests)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"brw": "reed"}, "'reed' - at `$.tests[0].brw`: it is one of read, write"),
+        (
+            {"brw": "read", "check": "ful"},
+            "'ful' - at `$.tests[0].check`: it is one of none, simple, full, discard",
+        ),
+    ],
+)
+def test_words_that_a_plan_does_not_know_are_told_with_those_that_it_does(
+    wrong: dict[str, str], words: str
+) -> None:
+    with pytest.raises(PlanError) as bad:
+        plan(tests=[one_test(**wrong)])
+    assert str(bad.value) == f"no plan of tests: Invalid enum value {words}"
+
+
 async def test_rails_of_clients_and_servers_are_told(runner: Runner) -> None:
     looks: list[Sample] = []
     load = {"brw": "write", "size": "64k", "concurrency": 8, "seconds": 0.5}

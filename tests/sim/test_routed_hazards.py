@@ -383,7 +383,7 @@ def test_what_holds_a_gateway_or_a_net_is_told() -> None:
     failed = client.put("10.2.0.1@tcp2", PORTAL, data=b"x")
     sim.run_until_quiet()
     assert failed.status == -errno.EHOSTUNREACH
-    assert "add a net on tcp2 or a route to it" in failed.reason
+    assert "add a net on tcp2 or a route to it: 'lnetctl route add --net tcp2" in failed.reason
 
 
 def test_a_route_whose_own_net_is_gone_says_so() -> None:

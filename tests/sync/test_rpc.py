@@ -127,6 +127,38 @@ def test_many_threads_call_and_few_serve(client: Client, shop: Shop) -> None:
     assert client.under_way == 0
 
 
+def test_a_method_that_is_added_while_a_server_runs_is_served(
+    client: Client, shop: Shop, nodes: Nodes
+) -> None:
+    with pytest.raises(RpcError, match="service shop has no method 'twice'"):
+        client.call("twice", b"ab", timeout=60)
+
+    @shop.service.method("twice")
+    def twice(call: Call, data: bytes) -> bytes:
+        shop.threads.add(threading.current_thread().name)
+        return data * 2
+
+    @shop.service.stream("letters")
+    def letters(call: Call, word: str) -> Iterator[bytes]:
+        yield from (letter.encode() for letter in word)
+
+    assert client.call("twice", b"ab", timeout=60).data == b"abab"
+    assert list(client.stream("letters", "ab")) == [b"a", b"b"]
+    assert shop.threads and all(name.startswith("ulnet shop ") for name in shop.threads)
+    told = client.call("ulnet.methods", timeout=60).as_type(dict)
+    assert {"twice", "letters", "add"} <= {one["name"] for one in told["methods"]}
+
+
+def test_a_service_forgets_servers_that_were_closed(nodes: Nodes) -> None:
+    service = Service("seldom")
+    with Server(service, nodes[1]):
+        assert len(service._followers) == 1
+    assert service._followers == []
+    with pytest.raises(LNetError, match="window"):
+        Server(service, nodes[1], window=-1)
+    assert service._followers == []
+
+
 @pytest.mark.parametrize(
     ("what", "text"),
     [("exit", "SystemExit: 3"), ("stop", "StopIteration: early"), ("else", "ValueError: the shelf is empty")],

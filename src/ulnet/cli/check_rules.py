@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ulnet.cli.check_routes import RoutedView, routed_view, routes_across, routes_of_one
-from ulnet.cli.check_values import values_of_one
+from ulnet.cli.check_values import nids_named, values_of_one
 from ulnet.cli.findings import Finding, Level
 from ulnet.core.peer import Peer, PeerFlag
 from ulnet.core.routing import RoutingState
@@ -15,13 +16,12 @@ from ulnet.dlc import model
 from ulnet.dlc.config import Config, Step
 from ulnet.host import Link, link_named
 from ulnet.host.values import HostError
-from ulnet.nid import LO_NID, Net, Nid, NidError, NidList
+from ulnet.nid import LO_NID, Net, Nid, NidError
 from ulnet.node.admin import Admin
 from ulnet.node.dry_run import INVENTED, dry_run, invented_links
 
 __all__ = ["NodeView", "across", "examine"]
 
-_MANY = 4096
 _CPTS = 256  # what a file may name; how many the node has only the node knows
 _FORGOTTEN = (
     "router buffers are forgotten while routing is off, as on kernel nodes: write 'routing: {enable: 1}' "
@@ -79,7 +79,17 @@ async def examine(name: str, config: Config, facts: Sequence[Link] | None) -> tu
         findings += values_of_one(name, core, steps)
     findings += routes_of_one(view.routing)
     findings += _peers_of_one(view, nets | {route.net for route in view.routing.routes})
-    return findings, view
+    return [finding._replace(text=_by_interface(finding.text, links)) for finding in findings], view
+
+
+def _by_interface(text: str, links: Sequence[Link]) -> str:
+    """With the interfaces of the file in place of the NIDs that were invented for them."""
+    names = {address.ip: link.name for link in links for address in link.addresses}
+
+    def name(found: re.Match[str]) -> str:
+        return f"that of {names[found[1]]}" if found[1] in names else found[0]
+
+    return re.sub(rf"({re.escape(INVENTED)}\d+\.\d+)@\w+", name, text)
 
 
 def _without_line(descr: str) -> str:
@@ -121,20 +131,10 @@ def _view(name: str, admin: Admin, steps: Sequence[Step]) -> NodeView:
     for step in steps:
         request = step.request
         if isinstance(request, model.PeerAdd | model.PeerRefresh):
-            for nid in _nids([*([request.primary] if request.primary else []), *request.nids]):
+            for nid in nids_named([*([request.primary] if request.primary else []), *request.nids]):
                 if nid in owners:
                     view.peer_lines.setdefault(owners[nid], step.line)
     return view
-
-
-def _nids(texts: Sequence[str]) -> list[Nid]:
-    found: list[Nid] = []
-    for text in texts:
-        try:
-            found += NidList.parse(text).expand(_MANY)
-        except NidError:
-            continue
-    return found
 
 
 def _peers_of_one(view: NodeView, reachable: set[Net]) -> Iterator[Finding]:

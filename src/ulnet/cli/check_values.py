@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ulnet.cli.findings import Finding
 from ulnet.control.instance import LNet
 from ulnet.control.policy import Descriptor
 from ulnet.core.tunables import NetTunables
-from ulnet.dlc.model import NetAdd, UdspAdd
+from ulnet.dlc.model import NetAdd, PeerAdd, PeerRefresh, UdspAdd
 from ulnet.dlc.steps import Step
-from ulnet.nid import LO_NID, NidError
+from ulnet.nid import LO_NID, Nid, NidError, NidList
 from ulnet.node.dry_run import INVENTED
 
-__all__ = ["values_of_one"]
+__all__ = ["nids_named", "values_of_one"]
+
+_MANY = 4096
 
 
 def values_of_one(name: str, core: LNet, steps: Sequence[Step]) -> Iterator[Finding]:
-    """What the node of the dry run makes of credits and policies."""
+    """What the node of the dry run makes of credits, lists of NIDs and policies."""
     for step in steps:
         if isinstance(step.request, NetAdd):
             yield from _credits(name, step, step.request)
+        elif isinstance(step.request, PeerAdd | PeerRefresh):
+            yield from _twice(name, step, step.request)
     yield from _policies(name, core, steps)
 
 
@@ -33,6 +38,28 @@ def _credits(name: str, step: Step, request: NetAdd) -> Iterator[Finding]:
             f"peer_credits {of_peer} are more than the NI's credits, {credits}: that many count, "
             "as on kernel nodes; raise credits or lower peer_credits"
         )
+        yield Finding("warning", name, step.line, text)
+
+
+def nids_named(texts: Sequence[str]) -> list[Nid]:
+    """All NIDs of a list, those of ranges as well; what is none is left out, the node tells it."""
+    found: list[Nid] = []
+    for text in texts:
+        try:
+            found += NidList.parse(text).expand(_MANY)
+        except NidError:
+            continue
+    return found
+
+
+def _twice(name: str, step: Step, request: PeerAdd | PeerRefresh) -> Iterator[Finding]:
+    """NIDs that a list has again: perhaps another one was meant."""
+    count = Counter(nids_named(request.nids))
+    again = [str(nid) for nid, times in count.items() if times > 1]
+    if again:
+        peer = f"peer {request.primary}" if request.primary else "this peer"
+        way_out = "write the NID that was meant, or leave it out"
+        text = f"{peer} lists {', '.join(again)} twice: once counts; {way_out}"
         yield Finding("warning", name, step.line, text)
 
 

@@ -46,11 +46,13 @@ def _add(kind: _Kind) -> Callable[[Parsed], model.Request]:
 def _del(kind: _Kind) -> Callable[[Parsed], model.Request]:
     def build(parsed: Parsed) -> model.Request:
         source, dest = parsed.text("source"), parsed.text("dest")
-        if not parsed.flag("all"):
-            return model.FaultDel(kind, source, dest)
-        if source is not None or dest is not None:
+        named = source is not None or dest is not None
+        if parsed.flag("all") and named:
             raise UsageError("please provide either --all, or --source and --dest.")
-        return model.FaultDel(kind)
+        if not parsed.flag("all") and not named:
+            text = f"--all for all {kind} rules, or --source and --dest: a NID, * for any, or *@net."
+            raise UsageError(f"please provide {text}")
+        return model.FaultDel(kind, source, dest)
 
     return build
 

@@ -67,7 +67,7 @@ def _commands(before: tuple[str, ...], kind: str, action: str) -> tuple[Command,
 
     return (
         command("add", f"add a rule that {kind}s messages", _ADD[kind], _EXAMPLE[kind]),
-        command("del", f"delete {kind} rules: those with this source and destination", _DEL, "--all"),
+        command("del", f"delete {kind} rules: those with this source and destination, or all", _DEL, "--all"),
         command("reset", f"zero the counters of all {kind} rules", (), ""),
         command("show", f"show {kind} rules, the newest first, and their counters", (), ""),
     )

@@ -59,8 +59,9 @@ example:
   lnetd --modprobe /etc/modprobe.d/lustre.conf
   lnetd --ip2nets 'tcp(eth0) 192.168.0.*; tcp1 10.*.*.*'
 
-FILE holds sections as `lnetctl export --backup` writes them; if anything in it is wrong, all of that is
-told and nothing is started. LNet is up (with 0@lo) when lnetd is up; with --unconfigured it waits for
+FILE holds sections as `lnetctl export --backup` writes them; if anything in it is wrong, nothing is
+started, and it is told: all that cannot be read, or else all that the node refuses. `ulnet check --live FILE`
+tells both together. LNet is up (with 0@lo) when lnetd is up; with --unconfigured it waits for
 `lnetctl lnet configure`. SIGTERM, SIGINT and SIGHUP let what is under way finish, then end; a second one
 ends at once. Without --socket: ULNET_SOCKET, else /run/ulnet/lnetd.sock for root and
 $XDG_RUNTIME_DIR/ulnet/lnetd.sock for others. Without root, peers with accept=secure (the default of
@@ -89,17 +90,18 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(emit_errors(bad.errors))
         source = options.config or options.modprobe or "the start-up options"
         count = len(bad.errors)
-        text = f"{source}: {count} error{'s' * (count != 1)}; nothing is started"
+        text = f"{source}: {count} error{'s' * (count != 1)}; nothing is started{bad.more}"
         _log.error("%s", text, extra={"event": "daemon.refused"})
     return 1
 
 
 class _ConfigError(Exception):
-    """The start-up file asks for what cannot be."""
+    """The start-up file asks for what cannot be; `more` is where more may be told."""
 
-    def __init__(self, errors: list[ErrorItem]) -> None:
+    def __init__(self, errors: list[ErrorItem], more: str = "") -> None:
         super().__init__()
         self.errors = errors
+        self.more = more
 
 
 def parser() -> argparse.ArgumentParser:
@@ -245,7 +247,8 @@ def _read(path: str | None) -> list[Step]:
         return []
     config = read_config(_text_of(path))
     if config.errors:
-        raise _ConfigError(config.errors)
+        more = f", and no request was tried: `ulnet check --live {path}` tells what a node refuses as well"
+        raise _ConfigError(config.errors, more)
     return config.steps
 
 

@@ -74,7 +74,7 @@ def read_config(text: str, verb: Verb = "add") -> Config:
     try:
         sections = read_sections(text)
     except YamlError as bad:
-        return Config([], [ErrorItem(verb, "import", -errno.EINVAL, str(bad))], [0])
+        return Config([], [ErrorItem(verb, "import", -errno.EINVAL, str(bad))], [bad.line])
     schema.lnd_timeout = _lnd_timeout(sections)
     sections.sort(key=lambda section: (section[0].text == "access") is (verb == "del"))
     for key, node in sections:

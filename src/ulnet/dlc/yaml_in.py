@@ -21,13 +21,18 @@ _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _STRING_TAG = "tag:yaml.org,2002:str"
 _DEEPEST = 16
+_TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
 _LONGEST = 1 << 24  # characters
 _MOST = 250_000  # events: each becomes a value of a few hundred bytes
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class YamlError(Exception):
-    """The text is not YAML that can be read here: names the line."""
+    """The text is not YAML that can be read here: names the line; 0 is the whole of it."""
+
+    def __init__(self, text: str, line: int = 0) -> None:
+        super().__init__(f"line {line}: {text}" if line else text)
+        self.line = line
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +76,13 @@ def read_sections(text: str) -> list[tuple[ScalarNode, Node]]:
                 if isinstance(node, MapNode):
                     sections += node.items
                 elif not (isinstance(node, ScalarNode) and node.value is None):
-                    raise YamlError(f"line {node.line}: {_no_sections(node)}")
+                    raise YamlError(_no_sections(node), node.line)
     except yaml.YAMLError as bad:
-        raise YamlError(_words(bad, text)) from None
+        raise _not_yaml(bad, text) from None
     except UnicodeEncodeError as bad:  # bytes that Python took in as they were
         line = text.count("\n", 0, bad.start) + 1
-        raise YamlError(
-            f"line {line}: this is not UTF-8 text: byte 0x{ord(text[bad.start]) & 0xFF:02x}"
-        ) from None
+        byte = ord(text[bad.start]) & 0xFF
+        raise YamlError(f"this is not UTF-8 text: byte 0x{byte:02x}", line) from None
     return sections
 
 
@@ -86,7 +90,7 @@ def _bounded(events: Iterator[yaml.Event]) -> Iterator[yaml.Event]:
     for number, event in enumerate(events):
         if number >= _MOST:
             line = event.start_mark.line + 1 if event.start_mark is not None else 0
-            raise YamlError(f"line {line}: the file has more than {_MOST} values: split it before that line")
+            raise YamlError(f"the file has more than {_MOST} values: split it before that line", line)
         yield event
 
 
@@ -99,7 +103,7 @@ def _no_sections(node: Node) -> str:
 def _read(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
     line = event.start_mark.line + 1 if event.start_mark is not None else 0
     if depth > _DEEPEST:
-        raise YamlError(f"line {line}: nested deeper than {_DEEPEST} levels")
+        raise YamlError(_TOO_DEEP, line)
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(event, line)
     if isinstance(event, yaml.SequenceStartEvent):
@@ -111,26 +115,26 @@ def _read(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
     if isinstance(event, yaml.MappingStartEvent):
         _check_tag(event, line)
         return MapNode(tuple(_pairs(events, depth)), line)
-    raise YamlError(f"line {line}: aliases (*name) are not supported here: write the value out")
+    raise YamlError("aliases (*name) are not supported here: write the value out", line)
 
 
 def _pairs(events: Iterator[yaml.Event], depth: int) -> Iterator[tuple[ScalarNode, Node]]:
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         key = _read(event, events, depth + 1)
         if not isinstance(key, ScalarNode):
-            raise YamlError(f"line {key.line}: a key must be a word, not a list or a mapping")
+            raise YamlError("a key must be a word, not a list or a mapping", key.line)
         yield key, _read(next(events), events, depth + 1)
 
 
 def _check_tag(event: yaml.CollectionStartEvent, line: int) -> None:
     if event.tag not in (None, "!"):
-        raise YamlError(f"line {line}: tags such as {event.tag} are not supported here: leave them out")
+        raise YamlError(f"tags such as {event.tag} are not supported here: leave them out", line)
 
 
 def _scalar(event: yaml.ScalarEvent, line: int) -> ScalarNode:
     text: str = event.value
     if event.tag is not None and event.tag not in ("!", _STRING_TAG):
-        raise YamlError(f"line {line}: tags such as {event.tag} are not supported here: leave them out")
+        raise YamlError(f"tags such as {event.tag} are not supported here: leave them out", line)
     plain = event.tag is None and event.implicit[0]
     return ScalarNode(_plain_value(text) if plain else text, text, line)
 
@@ -145,14 +149,13 @@ def _plain_value(text: str) -> Value:
     return text
 
 
-def _words(bad: yaml.YAMLError, text: str) -> str:
+def _not_yaml(bad: yaml.YAMLError, text: str) -> YamlError:
     if isinstance(bad, yaml.MarkedYAMLError) and bad.problem_mark is not None:
-        if (
-            bad.problem == "exceeded maximum nesting depth"
-        ):  # libyaml's, which is met first where that is less
-            return f"line {bad.problem_mark.line + 1}: nested deeper than {_DEEPEST} levels"
-        return f"line {bad.problem_mark.line + 1}: this is not YAML: {bad.problem}"
+        line = bad.problem_mark.line + 1
+        if bad.problem == "exceeded maximum nesting depth":  # libyaml's, met first where that is less
+            return YamlError(_TOO_DEEP, line)
+        return YamlError(f"this is not YAML: {bad.problem}", line)
     if isinstance(bad, yaml.reader.ReaderError):
         line = text.count("\n", 0, bad.position) + 1
-        return f"line {line}: this is not YAML: character {bad.character!r} is not allowed in a file"
-    return f"this is not YAML: {bad}"
+        return YamlError(f"this is not YAML: character {bad.character!r} is not allowed in a file", line)
+    return YamlError(f"this is not YAML: {bad}")

@@ -24,7 +24,7 @@ async def methods_told(server: Server, call: Call) -> dict[str, Any]:
     """The service's methods, what is counted of them, and of the server."""
     methods = [
         {"name": method.name, "kind": method.kind, **server.count_of(method.name).told()}
-        for method in server.service.methods.values()
+        for method in list(server.service.methods.values())  # other threads may add some
     ]
     counted = {
         **asdict(server.counters),

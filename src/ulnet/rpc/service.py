@@ -101,6 +101,7 @@ class Service:
     A handler gets the `Call`, and if it has a second parameter the data as the type that this is annotated
     with. It returns bytes, None, or anything that msgspec encodes; a stream yields them. Data that are to be
     decoded have at most `most` bytes. Without `body` a method takes data of the size of a frame only.
+    Servers that run serve what is added later, too.
     Decorators raise TypeError for what can be no handler.
     """
 
@@ -110,6 +111,17 @@ class Service:
         self.name = name
         self.match_bits: int = bits_of(name)
         self.methods: dict[str, Method] = {}
+        self._followers: list[tuple[Service, Callable[[Method], Method]]] = []
+
+    def followed_by(self, other: Service, made: Callable[[Method], Method]) -> None:
+        """Let `other` have what `made` makes of each method, also of those that are added later."""
+        self._followers.append((other, made))
+        for method in list(self.methods.values()):
+            other.methods[method.name] = made(method)
+
+    def let_go(self, other: Service) -> None:
+        """It gets no more of them; a second call changes nothing."""
+        self._followers = [one for one in self._followers if one[0] is not other]
 
     def method(self, name: str, *, most: int = _MOST, body: bool = True) -> Callable[[H], H]:
         """Make a coroutine function a method."""
@@ -141,7 +153,9 @@ class Service:
             check_parameters(name, handler, 1 if takes is None else 2)
             decode = None if takes is None else msgspec.msgpack.Decoder(takes).decode
             limit = None if takes is None or takes in _PLAIN else most
-            self.methods[name] = Method(name, handler, kind, takes, gives, decode, limit, body)
+            self.methods[name] = method = Method(name, handler, kind, takes, gives, decode, limit, body)
+            for other, made in self._followers:
+                other.methods[name] = made(method)
             return handler
 
         return add

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -16,6 +16,9 @@ __all__ = ["Expect", "Matrix", "Plan", "PlanError", "TestPlan", "read_plan"]
 _SIZE: Final = re.compile(r"(\d+)([kKmM]?)\Z")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _MOST_NODES: Final = 4096
+_Direction = Literal["read", "write"]
+_Check = Literal["none", "simple", "full", "discard"]
+_WORDS: Final[dict[str, tuple[str, ...]]] = {"brw": get_args(_Direction), "check": get_args(_Check)}
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
@@ -40,9 +43,9 @@ class Expect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 class _Load(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What each request is: a ping, unless `brw` is given."""
 
-    brw: Literal["read", "write"] | None = None
+    brw: _Direction | None = None
     size: int | str = "1M"
-    check: Literal["none", "simple", "full", "discard"] = "none"
+    check: _Check = "none"
     offset: Annotated[int, msgspec.Meta(ge=0, lt=4096, multiple_of=8)] = 0
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     seconds: Seconds = 10.0
@@ -97,7 +100,7 @@ def read_plan(data: Any) -> Plan:
     try:
         plan = msgspec.convert(data, Plan)
     except msgspec.ValidationError as bad:
-        raise PlanError(f"no plan of tests: {bad}") from None
+        raise PlanError(f"no plan of tests: {bad}{_way_out(str(bad))}") from None
     if not plan.tests and plan.matrix is None:
         raise PlanError("a plan without tests: give it 'tests', or a 'matrix'")
     nodes = 0
@@ -117,6 +120,13 @@ def read_plan(data: Any) -> Plan:
         plan.matrix.load()
         _must_be_group(plan, "matrix", plan.matrix.group)
     return plan
+
+
+def _way_out(text: str) -> str:
+    """What a value could be that is none of its words."""
+    found = re.fullmatch(r"Invalid enum value .*\.(\w+)`", text, re.DOTALL)
+    words = _WORDS.get(found[1], ()) if found is not None else ()
+    return f": it is one of {', '.join(words)}" if words else ""
 
 
 def _must_be_group(plan: Plan, what: str, *names: str) -> None:

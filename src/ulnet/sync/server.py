@@ -120,7 +120,7 @@ class Server(Part):
     Plain functions run in `threads` threads; as many calls run at once, unless `concurrency` is given, and
     others wait. A stream is a generator function, which has a thread while it makes its next chunk: streams
     have half of the threads at most, and a client no more of these than it leaves to others.
-    Coroutine functions and topics run in the node's thread. The methods are those that the service has now.
+    Coroutine functions and topics run in the node's thread.
     """
 
     def __init__(self, service: Service, node: Node, *, threads: int = 16, **options: Any) -> None:
@@ -128,9 +128,8 @@ class Server(Part):
             raise LNetError(errno.EINVAL, f"threads {threads}: a server has one or more")
         super().__init__(node)
         options.setdefault("concurrency", threads)
-        served = Service(service.name)
-        for method in service.methods.values():
-            served.methods[method.name] = self._method(method)
+        self._service = service
+        self._served = served = Service(service.name)
         self._workers: Workers
 
         async def start() -> ulnet.rpc.Server:
@@ -139,7 +138,12 @@ class Server(Part):
             server.start()
             return server
 
-        self._server = node.run(start)
+        service.followed_by(served, self._method)
+        try:
+            self._server = node.run(start)
+        except BaseException:
+            service.let_go(served)
+            raise
         node.parts[self] = None
 
     @property
@@ -189,6 +193,7 @@ class Server(Part):
                     self._workers.start(chunks.close, stream_of=owner)  # nobody waits for it
 
     async def _end(self) -> None:
+        self._service.let_go(self._served)
         await self._server.close()
 
     def close(self) -> None:

@@ -210,7 +210,8 @@ class RoutedSelector:
         routes = gateways.table.to(net)
         if not routes:
             nets = ", ".join(map(str, self._state.nets)) or "none"
-            text = f"this node is on {nets}; add a net on {net} or a route to it"
+            text = f"this node is on {nets}, and knows no gateway to {net}; add a net on {net} or a route "
+            text += f"to it: 'lnetctl route add --net {net} --gateway NID'"
         elif source is not None and gateways.usable(net):
             text = f"no gateway to {net} can be reached from {source}: leave the source free"
         else:

@@ -276,8 +276,10 @@ class Selector:
         if number != self._state.generation.number:  # who invents sources has this said for each answer
             nets = ", ".join(str(net.net) for net in self._state.nets.values() if _open(net)) or "none"
             self._nets = (self._state.generation.number, nets)
-        text = f"this node is on {nets}; add a net on {dest.nid.net} or a route to it"
-        closed = self._state.nets.get(dest.nid.net)
+        net = dest.nid.net
+        text = f"this node is on {nets}, and knows no gateway to {net}; add a net on {net} or a route to it"
+        text += f": 'lnetctl route add --net {net} --gateway NID'"
+        closed = self._state.nets.get(net)
         if closed is not None and closed.nis and not _open(closed):
             ni = closed.nis[0]
             why = "is about to go: add another one"

@@ -12,7 +12,7 @@ from ulnet.dlc.model import PINGS_AT_ONCE, Discover
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
 from ulnet.node.admin.managed import ManagedNode
-from ulnet.node.admin.names import read_nids
+from ulnet.node.admin.names import assumed, read_nids
 from ulnet.node.admin.pings import why
 
 __all__ = ["discover_all"]
@@ -33,9 +33,11 @@ async def discover_all(node: ManagedNode, request: Discover) -> Answer:
                 return ErrorItem(request.verb, request.entity, -failed.errno, text)
 
     results = await asyncio.gather(*map(one, targets))
+    errors = [result for result in results if isinstance(result, ErrorItem)]
     return Answer(
         DiscoverDocument([result for result in results if isinstance(result, DiscoverView)]),
-        [result for result in results if isinstance(result, ErrorItem)],
+        errors,
+        assumed(request.nids) if errors else [],
     )
 
 

@@ -14,6 +14,7 @@ from ulnet.nid.net import NAMES
 __all__ = [
     "MANY",
     "NO_MATCH",
+    "assumed",
     "must_be_few",
     "one_nid",
     "read_cpts",
@@ -55,6 +56,12 @@ def one_nid(text: str) -> Nid:
         return Nid.parse(text)
     except NidError as bad:
         raise LNetError(errno.EINVAL, str(bad)) from None
+
+
+def assumed(texts: Iterable[str]) -> list[str]:
+    """What was made of NIDs without a net, as notes of an answer: one note for the first of them."""
+    bare = next((text for text in texts if "@" not in text), None)
+    return [] if bare is None else [f"{bare} is read as {bare}@tcp: where it is on another net, write @NET"]
 
 
 def read_nids(texts: Iterable[str]) -> list[Nid]:

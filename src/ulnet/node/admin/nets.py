@@ -81,7 +81,7 @@ def add_nis(core: LNet, request: NetAdd, host: Sequence[Link], large: bool) -> N
         new.nid: lnd_tunables(request.tunables, conns_for_speed(new.link.speed_mbps), new.nid.net.type)
         for new in wanted
     }
-    _check_new(core, wanted)
+    _check_new(core, wanted, by_interface=not request.nids)
     added: list[Nid] = []
     try:
         for new in _bonded(core, request, wanted):
@@ -222,24 +222,26 @@ def _nid_on(link: Link, net: Net, prefer: str | None, large: bool) -> Nid:
         raise LNetError(errno.ENETDOWN, missing.text) from None
 
 
-def _check_new(core: LNet, wanted: Sequence[_NewNi]) -> None:
-    """Nothing twice: neither in the request nor with what is there."""
+def _check_new(core: LNet, wanted: Sequence[_NewNi], *, by_interface: bool) -> None:
+    """Nothing twice: neither in the request nor with what is there. What is told is what was named."""
     nids: set[Nid] = set()
+    named: set[tuple[Net, str | None]] = set()
     tied = any(new.interface is not None for new in wanted)
     devices = {(ni.net.net, ni.interface) for ni in core.nis.values()} if tied else set()
     for new in wanted:
-        net = new.nid.net
-        if new.nid in nids or new.nid in core.nis:
-            where = "configured already" if new.nid in core.nis else "named twice"
-            raise LNetError(errno.EEXIST, f"{new.nid} is {where}: see 'lnetctl net show'")
-        if new.interface is not None and (net, new.interface) in devices:
-            raise LNetError(
-                errno.EEXIST,
-                f"interface {new.interface} is in net {net} already, or named twice: "
-                "one device carries one NI of a net",
-            )
+        place = (new.nid.net, new.interface)
+        is_tied = new.interface is not None and (place in devices or place in named)
+        if not (is_tied and by_interface) and (new.nid in nids or new.nid in core.nis):
+            there = new.nid in core.nis
+            how = "configured already: see 'lnetctl net show'" if there else "named twice: name it once"
+            raise LNetError(errno.EEXIST, f"{new.nid} is {how}")
+        if is_tied:
+            how = "in net {} already" if place in devices else "named twice for net {}"
+            what = f"interface {new.interface} is {how.format(new.nid.net)}"
+            text = f"{what}: one device carries one NI of a net, name it once"
+            raise LNetError(errno.EEXIST, text)
         nids.add(new.nid)
-        devices.add((net, new.interface))
+        named.add(place)
 
 
 def without_labels(core: LNet, request: NetDel, host: Sequence[Link]) -> NetDel:

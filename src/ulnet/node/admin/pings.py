@@ -12,7 +12,7 @@ from ulnet.dlc.model import PINGS_AT_ONCE, Distances, Ping
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
 from ulnet.node.admin.managed import ManagedNode
-from ulnet.node.admin.names import one_nid, read_nids
+from ulnet.node.admin.names import assumed, one_nid, read_nids
 from ulnet.node.distances import by_distance
 
 __all__ = ["ping_all", "show_distances", "why"]
@@ -29,9 +29,11 @@ async def ping_all(node: ManagedNode, request: Ping) -> Answer:
             return await _ping(node, target, source, request)
 
     results = await asyncio.gather(*map(one, targets))
+    errors = [result for result in results if isinstance(result, ErrorItem)]
     return Answer(
         PingDocument([result for result in results if isinstance(result, PingView)]),
-        [result for result in results if isinstance(result, ErrorItem)],
+        errors,
+        assumed(request.nids) if errors else [],
     )
 
 

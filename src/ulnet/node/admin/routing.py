@@ -9,10 +9,13 @@ from ulnet.control.view import View
 from ulnet.core.routing import BufferPool, RoutingState
 from ulnet.dlc.documents_routing import BufferView, RoutingDocument
 from ulnet.dlc.model import BuffersSet, RouterSet, RoutingSet
+from ulnet.dlc.protocol import Answer
 from ulnet.dlc.settings import BUFFERS
 
 __all__ = ["backup_routing", "set_buffers", "set_router", "set_routing", "show_routing"]
 
+_OFF = "routing is off on this node"
+_ON = "'lnetctl set routing 1'"
 _ROUTES = (RoutingState.ENABLED, RoutingState.STARTING)
 
 
@@ -21,10 +24,16 @@ def set_routing(core: LNet, request: RoutingSet) -> None:
     core.router.enable(request.enable)
 
 
-def set_buffers(core: LNet, request: BuffersSet) -> None:
-    """Have so many buffers. Raises LNetError(EINVAL)."""
+def set_buffers(core: LNet, request: BuffersSet) -> Answer:
+    """Have so many buffers. Raises LNetError(EINVAL).
+
+    The answer notes where they are forgotten, since routing is off.
+    """
     given = (getattr(request, size) for size in BUFFERS)
     core.router.set_buffers(*(None if count == -1 else count for count in given))
+    if core.router.state is not RoutingState.DISABLED:
+        return Answer()
+    return Answer(notes=[f"{_OFF}, so nothing was set: {_ON} comes first, and begins with the defaults"])
 
 
 def set_router(core: LNet, request: RouterSet) -> None:
@@ -32,11 +41,11 @@ def set_router(core: LNet, request: RouterSet) -> None:
     core.gateways.set(request.values)
 
 
-def show_routing(core: View) -> RoutingDocument:
-    """Nothing of a node that never routed, as today; while routing starts or stops, how long that takes."""
+def show_routing(core: View) -> Answer:
+    """Nothing but a note where routing is off, as today; while it starts or stops, how long that takes."""
     router = core.router
     if not router.opened:
-        return RoutingDocument()
+        return Answer(RoutingDocument(), notes=[f"{_OFF}: {_ON} turns it on"])
     items: list[dict[str, int | dict[str, BufferView]]] = [
         {f"cpt[{cpt}]": {name: _pool(pool) for name, pool in zip(BUFFERS, pools, strict=True)}}
         for cpt, pools in enumerate(router.gate.pools.by_cpt)
@@ -44,7 +53,7 @@ def show_routing(core: View) -> RoutingDocument:
     document = RoutingDocument([*items, {"enable": int(router.state)}], _counts(core))
     if router.until:
         document.seconds_left = max(ceil(router.until - core.clock()), 0)
-    return document
+    return Answer(document)
 
 
 def backup_routing(core: View) -> tuple[dict[str, int], dict[str, int]]:
