@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import LNetError, errno_text, of_system
+from ulnet.lnd.forks import lead_nowhere
 from ulnet.lnd.o2ib import abi
 from ulnet.lnd.o2ib.rdma_pair import RdmaPair, key_of, peer_of, sockaddr
 from ulnet.lnd.o2ib.verbs import DeviceEvent
@@ -319,6 +320,19 @@ class RdmaVerbs:
         self.closing = True
         for pair in list(self.lingering):
             self.bury(pair)
+
+    def forked(self) -> None:
+        """In a child of the process, which shares the parent's devices: touch none of them."""
+        for pair in self.pairs.values():
+            pair.open = False
+        for timer in self.lingering.values():
+            timer.cancel()
+        files = [] if self._channel is None else [self._channel.contents.fd]
+        for device in self.listeners.values():
+            files += [device.context.async_fd, device.context.cmd_fd]
+            if device.channel:
+                files.append(device.channel.contents.fd)
+        lead_nowhere(files)
 
 
 def _no_device(ip: str) -> LNetError:

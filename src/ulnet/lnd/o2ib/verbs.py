@@ -194,3 +194,6 @@ class Verbs(Protocol):
 
     def close(self) -> None:
         """Nothing is open any more: forget what is still on its way."""
+
+    def forked(self) -> None:
+        """In a child of the process, which shares the parent's devices: touch none of them."""

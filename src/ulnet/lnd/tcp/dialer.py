@@ -399,6 +399,8 @@ class Dialer:
 
     def _next(self) -> None:
         self._soon = None
+        if not self._peer.state.open:  # in a fork
+            return
         if self._brief > _OFTEN and not (self._peer.conns or self._peer.queue):
             self._make_room()
             self._peer.moves_on(self)
