@@ -537,9 +537,9 @@ class Conn:
 
     # The end ----------------------------------------------------------------------------------------
 
-    def broken(self, status: str) -> None:
-        """A work request failed."""
-        self.close(Failure(errno.EIO, f"the connection with {self.peer.nid} broke: {status}"))
+    def broken(self, status: str, here: bool = False) -> None:
+        """A work request failed, perhaps by what this host's device does."""
+        self.close(Failure(errno.EIO, f"the connection with {self.peer.nid} broke: {status}"), here)
 
     def withdraw(self) -> list[Tx]:
         """What has not begun to leave."""
@@ -552,8 +552,8 @@ class Conn:
             tx.waiting = False
         return back
 
-    def close(self, failure: Failure) -> None:
-        """End the connection and all that is under way on it."""
+    def close(self, failure: Failure, here: bool = False) -> None:
+        """End the connection and all that is under way on it, which is charged `here` or by its phase."""
         if self.state is ConnState.CLOSED:
             return
         self.state = ConnState.CLOSED
@@ -569,7 +569,7 @@ class Conn:
             self.ni.core.forget_rx(rx)
         for tx in txs:
             phase, begun = tx.phase, tx.begun
-            status = aborted(phase, failure.errno)
+            status = HealthStatus.LOCAL_ERROR if here else aborted(phase, failure.errno)
             tx.release()
             tx.queued = tx.waiting = False
             if tx.rx is not None:

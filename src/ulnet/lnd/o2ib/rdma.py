@@ -28,7 +28,12 @@ __all__ = ["RdmaVerbs"]
 
 _BACKLOG: Final = 127
 _CONNECT_REQUEST, _DEVICE_REMOVAL, _ADDR_CHANGE = 4, 11, 14
-_QP_ERRORS: Final = {1: "fatal error of the queue pair", 2: "invalid request", 3: "local access error"}
+_QP_FATAL: Final = 1
+_QP_ERRORS: Final = {
+    _QP_FATAL: "fatal error of the queue pair",
+    2: "invalid request",  # of the peer, as is the next one
+    3: "local access error",
+}
 _COMM_EST: Final = 4
 _DEVICE_EVENTS: Final = {8: DeviceEvent.DEVICE_FATAL, 9: DeviceEvent.PORT_ACTIVE, 10: DeviceEvent.PORT_ERR}
 
@@ -302,7 +307,7 @@ class RdmaVerbs:
                     device.told(told, "")
                 pair = device.qps.get(element)
                 if pair is not None and kind in _QP_ERRORS:
-                    pair.fail(_QP_ERRORS[kind])
+                    pair.fail(_QP_ERRORS[kind], kind == _QP_FATAL)
                 elif pair is not None and kind == _COMM_EST:
                     self.lib.rdma_notify(pair.id, kind)
 
