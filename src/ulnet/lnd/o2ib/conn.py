@@ -133,24 +133,18 @@ class Conn:
 
     def managed(self, event: CmEvent, status: int, private: bytes) -> None:
         """The connection manager tells of it."""
-        action = _MANAGED.get((self.state, event))
-        if action is not None:
-            action(self, event, status, private)
-
-    def _answered(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.peer.acknowledged(self, private)
-
-    def _refused(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.peer.refused(self, status, private)
-
-    def _unconnected(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.peer.unconnected(self, CM_FAILURES[event])
-
-    def _joined(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.peer.joined(self)
-
-    def _gone(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.close(Failure(errno.ECONNRESET, f"{self.peer.nid}: {event.value}"))
+        if self.state is ConnState.CONNECTING:
+            if event is CmEvent.ESTABLISHED:
+                self.peer.acknowledged(self, private)
+            elif event is CmEvent.REJECTED:
+                self.peer.refused(self, status, private)
+            else:
+                self.peer.unconnected(self, CM_FAILURES[event])
+        elif self.state is not ConnState.CLOSED:
+            if event is not CmEvent.ESTABLISHED:
+                self.close(Failure(errno.ECONNRESET, f"{self.peer.nid}: {event.value}"))
+            elif self.state is ConnState.ACCEPTING:
+                self.peer.joined(self)
 
     def establish(self) -> None:
         """Both sides know of it: what came early is looked at now."""
@@ -582,19 +576,6 @@ class Conn:
         self.receiver.close()
         self.peer.closed(self, failure)
 
-
-_Managed = Callable[[Conn, CmEvent, int, bytes], None]
-_MANAGED: Final[dict[tuple[ConnState, CmEvent], _Managed]] = {
-    (ConnState.CONNECTING, CmEvent.ESTABLISHED): Conn._answered,
-    (ConnState.CONNECTING, CmEvent.REJECTED): Conn._refused,
-    **{(ConnState.CONNECTING, event): Conn._unconnected for event in CM_FAILURES},
-    (ConnState.ACCEPTING, CmEvent.ESTABLISHED): Conn._joined,
-    **{
-        (state, event): Conn._gone
-        for state in (ConnState.ACCEPTING, ConnState.ESTABLISHED)
-        for event in (*CM_FAILURES, CmEvent.REJECTED)
-    },
-}
 
 _HANDLERS: Final[dict[int, Callable[[Conn, Head, bytes], None]]] = {
     O2ibType.NOOP: Conn._noop,
