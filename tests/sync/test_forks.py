@@ -371,3 +371,47 @@ def test_a_fork_that_ends_through_its_copy_of_the_loop_takes_nothing_from_its_pa
         out, err = parent.communicate(timeout=180)
     assert parent.returncode == 0, err
     assert out.splitlines() == [f"woken {ended} [] []"], err
+
+
+_IN_HANDLER = """
+import asyncio, os, signal, sys
+import ulnet
+from ulnet.lnd.tcp import TcpParams
+
+async def main():
+    params = TcpParams(accept="all", accept_port={port}, reserved_ports=False)
+    node, other = ulnet.Node(tcp=params), ulnet.Node(tcp=params)
+    async with node, other:
+        node.add_ni("127.4.8.1@tcp")
+        other.add_ni("127.4.8.2@tcp")
+        got, children = [], []
+
+        def handler(message):
+            got.append(bytes(message.data))
+            message.release()
+            if len(got) == 5:
+                child = os.fork()
+                if not child:
+                    signal.alarm(60)
+                    sys.exit(3)
+                children.append(child)
+
+        inbox = other.inbox(30, 7, handler=handler)
+        for number in range(20):
+            await node.put("127.4.8.2@tcp", 30, 7, b"%d" % number, timeout=60)
+        (child,) = children
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            await asyncio.sleep(0.001)
+        whole = got == [b"%d" % number for number in range(20)]
+        print(os.waitstatus_to_exitcode(ended[1]), whole, flush=True)
+
+with asyncio.Runner({loop}) as runner:
+    runner.run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["loop_factory=ulnet.new_event_loop", ""], ids=["ulnet", "asyncio"])
+def test_a_fork_of_a_handler_ends_by_what_the_handler_raises_there(loop: str) -> None:
+    with started(_IN_HANDLER.replace("{loop}", loop), begin="") as parent:
+        out, err = parent.communicate(timeout=180)
+    assert (parent.returncode, out) == (0, "3 True\n"), err

@@ -98,13 +98,13 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         self._operations: Operations | None = None
         self._drivers: list[Lnd] = []
         self._own_drivers: list[Lnd] = []  # those of them to be closed
-        self._elsewhere = False  # it runs in the process of which this is a fork
+        self._elsewhere: LNet | None = None  # what runs in the process of which this is a fork
 
     @property
     def core(self) -> LNet:
         """The LNet instance. Raises LNetError(ENETDOWN) before `start`, after `close`, and in a fork."""
         if self._core is None:
-            if self._elsewhere:
+            if self._elsewhere is not None:
                 raise forked("the node")
             raise LNetError(errno.ENETDOWN, "LNet is not configured on this node: start it first")
         return self._core
@@ -118,7 +118,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
 
     async def start(self) -> Self:
         """Bring up LNet with `0@lo` alone; a second call changes nothing."""
-        if self._elsewhere:
+        if self._elsewhere is not None:
             raise forked("the node")
         if self._core is not None:
             return self
@@ -178,7 +178,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         core, loop = self._core, self._loop
         if core is None or loop is None:
             return
-        self._elsewhere = True
+        self._elsewhere = core
         core.state.running = False  # tasks and calls that end here, too, send nothing
         self._core = self._operations = None
         if self._timer is not None:
@@ -213,6 +213,8 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     def _tick(self) -> None:
         self._tick_soon = False
         core, loop = self._core, self._loop
+        if self._elsewhere is not None:  # the fork was made by a handler, which may end it, too
+            self._elsewhere.state.let_end()
         if core is None or loop is None:
             return
         try:
