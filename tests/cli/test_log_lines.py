@@ -77,6 +77,12 @@ def test_a_daemons_lines_are_json(two_hosts: Cluster, tmp_path: Path) -> None:
         assert line["message"] and line["logger"].startswith("ulnet")
 
 
+def test_a_line_is_one_line_whatever_others_have_put_into_it() -> None:
+    line = longer(Line("bond.odd", "bad: \n2026 lnetd: error: \x1b[2J\x9b"), ", and\r more")
+    assert line == r"bad: \n2026 lnetd: error: \x1b[2J\x9b, and\r more"
+    assert isinstance(line, Line)
+
+
 def test_a_daemon_that_cannot_start_says_so_as_json(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("net: 7\n")
     process = lnetd(
@@ -96,7 +102,7 @@ def test_what_is_told_of_a_line_and_the_journals_priority(monkeypatch: pytest.Mo
         "path.stalled",
         "a",
         "7",
-        'path "ä"\n',
+        'path "ä"\\n',
     )
     assert "\n" not in _Json().format(record)
     monkeypatch.setenv("JOURNAL_STREAM", "1:2")

@@ -23,7 +23,8 @@ from ulnet.core.peer import PeerNet, PeerNi
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.lnd.tcp import TcpLnd, TcpParams
-from ulnet.lnd.tcp.dialer import Dialer, Pair
+from ulnet.lnd.tcp.devices import Pair
+from ulnet.lnd.tcp.dialer import Dialer
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.peer import Peer
 from ulnet.lnd.tcp.reader import Reader

@@ -197,6 +197,37 @@ async def test_what_handlers_raise_is_in_the_log(
         assert len([record for record in caplog.records if record.name == "ulnet.rpc"]) < 50
 
 
+_FORGED = "no\n2026-11-29 lnetd: error: forged \x1b[2J\x9b2J\u2028"
+
+
+@pytest.mark.parametrize("answer", [False, True], ids=["mistake", "answer"])
+async def test_callers_write_no_lines_of_their_own_into_the_log(
+    nodes: Nodes, service: Service, caplog: pytest.LogCaptureFixture, answer: bool
+) -> None:
+    @service.method("parse")
+    async def parse(call: Call) -> None:
+        text = bytes(call.data).decode()
+        try:
+            raise RpcError(errno.EINVAL, text) if answer else ValueError(text)
+        except ValueError as failed:
+            failed.add_note(f"note {text}")
+            raise KeyError(text) from failed
+
+    caplog.set_level(logging.DEBUG, "ulnet.rpc")
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "mistakes") as client:
+        with pytest.raises(RpcError, match="forged"):
+            await client.call("parse", _FORGED.encode())
+    formatter = logging.Formatter()
+    lines = [line for record in caplog.records for line in formatter.format(record).splitlines()]
+    assert any("forged" in line for line in lines)
+    assert not any(line.startswith("2026") for line in lines)
+    assert all(line.isprintable() for line in lines)
+    if not answer:  # all is there nevertheless
+        assert any(line.startswith("ValueError: no\\n2026") for line in lines)
+        assert any(line.startswith("note no\\n2026") for line in lines)
+        assert any(line.lstrip().startswith("raise KeyError(text) from failed") for line in lines)
+
+
 async def test_call_is_for_methods_and_stream_for_streams(nodes: Nodes, service: Service) -> None:
     """A call of a stream never ended: its chunks found nobody. A stream of a method was empty."""
     async with (

@@ -117,6 +117,8 @@ class Fabric:
     all_nis: list[NI] = field(default_factory=list)  # also those that were deleted
     all_peer_nis: list[PeerNi] = field(default_factory=list)
     protocol_errors: list[int] = field(default_factory=list)
+    silent: set[Nid] = field(default_factory=set)  # what is sent there is lost, and nobody says so
+    lost: int = 0  # messages, for that
     certificates: dict[Nid, frozenset[Nid]] = field(default_factory=dict)  # by who shows one: its NIDs
 
     def node(
@@ -172,6 +174,9 @@ class Fabric:
         if not self.wire:
             return False
         ni, msg = self.wire.popleft()
+        if msg.next_nid in self.silent:
+            self.lost += 1
+            return True
         driver = ni.lnd
         assert isinstance(driver, MemLnd)
         sender = driver.core

@@ -98,7 +98,7 @@ class Stranger:
         """Count them."""
         self.sent_tokens += len(tokens)
 
-    def broken(self, status: str) -> None:
+    def broken(self, status: str, here: bool = False) -> None:
         """Keep it."""
         self.failed = status
         if self.pair is not None:

@@ -20,6 +20,7 @@ from support.ports import free_port
 from sync.conftest import SERVER, Nodes
 from sync.test_end_of_programs import started
 from ulnet.core.status import LNetError
+from ulnet.lnd.forks import in_forks
 from ulnet.lnd.tcp import TcpParams
 from ulnet.sync import Call, Client, Inbox, Node, RpcError, Server, Service
 
@@ -208,6 +209,34 @@ def test_a_node_on_asyncio_is_of_no_use_in_a_fork() -> None:
     asyncio.run(main())
 
 
+class _Told:
+    """Something that lives in one process, and may fail to hear that this is another one."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+        self.told = False
+
+    def forked(self) -> None:
+        self.told = True
+        if self.fails:
+            raise OSError(errno.EMFILE, "no descriptor is left")
+
+
+def test_all_hear_of_a_fork_where_some_of_them_fail(caplog: pytest.LogCaptureFixture) -> None:
+    things = [_Told(fails=number % 2 == 0) for number in range(8)]
+    for thing in things:
+        in_forks(thing)
+
+    def in_child() -> None:
+        assert all(thing.told for thing in things)
+        said = [record for record in caplog.records if "is its parent's" in record.getMessage()]
+        assert len(said) == 4
+        assert all("no descriptor is left" in str(record.exc_info) for record in said)
+
+    assert _fork(in_child) == 0
+    assert not any(thing.told for thing in things)
+
+
 _ON_ASYNCIO = """
 import asyncio, os, signal, sys
 import ulnet.rpc
@@ -251,3 +280,138 @@ def test_tasks_that_a_fork_cancels_go_on_in_its_parent() -> None:
     with started(_ON_ASYNCIO, begin="") as program:
         out, err = program.communicate(timeout=120)
     assert (program.returncode, out.splitlines()) == (0, ["child 0", "b'served'"]), err
+
+
+_ENDS = """
+import asyncio, os, signal, sys
+import ulnet
+from ulnet.lnd.tcp import TcpParams
+
+SIZE = 1 << 18
+failures, lines = [], []
+
+def child_of(end):
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        if end == "exit":
+            sys.exit(0)
+        if end == "error":
+            raise ValueError("a child fails")
+        if end == "interrupt":
+            raise KeyboardInterrupt
+    return child
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: failures.append(context))
+    params = TcpParams(accept="all", accept_port={port}, reserved_ports=False)
+    node, other, late = (ulnet.Node(tcp=params, report=lines.append) for _ in range(3))
+    async with node, other, late:
+        node.add_ni("127.4.8.1@tcp")
+        other.add_ni("127.4.8.2@tcp")
+        late.add_ni("127.4.8.3@tcp")
+        inbox = other.inbox(30, 7, slots=64, size=SIZE)
+        got = []
+
+        async def read():
+            async for message in inbox:
+                data = bytes(message.data)
+                got.append((data[:8], data[8:] == bytes([data[8]]) * (len(data) - 8)))
+                message.release()
+
+        async def write(writer):
+            for turn in range(100):
+                sent.append(b"%04d%04d" % (writer, turn))
+                await node.put("127.4.8.2@tcp", 30, 7, sent[-1] + bytes([turn]) * (SIZE - 8), timeout=60)
+
+        async def linger():
+            try:
+                await asyncio.sleep(3600)
+            finally:  # also in the child, whose copy of the loop goes on meanwhile
+                await asyncio.sleep(0.2)
+
+        sent = []
+        lingering = asyncio.create_task(linger())
+        reading = asyncio.create_task(read())
+        writing = [asyncio.create_task(write(writer)) for writer in range(3)]
+        while not got:
+            await asyncio.sleep(0)
+        # What the child copies: frames that are half sent, and a peer that is about to be called.
+        calling = asyncio.create_task(late.put("127.4.8.2@tcp", 30, 7, b"before the fork", timeout=60))
+        await asyncio.sleep(0)
+        child = child_of("{end}")
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            await asyncio.sleep(0.001)
+        ended = os.waitstatus_to_exitcode(ended[1])
+        woken = await asyncio.wait_for(loop.run_in_executor(None, lambda: "woken"), 60)
+        await calling
+        for task in writing:
+            await task
+        while len(got) < len(sent) + 1:
+            await asyncio.sleep(0.001)
+        reading.cancel()
+        lingering.cancel()
+        assert sorted(name for name, _ in got) == sorted([*sent, b"before t"]), len(got)
+        assert all(whole for name, whole in got if name != b"before t")
+        print(woken, ended, lines, failures, flush=True)
+
+with asyncio.Runner({loop}) as runner:
+    runner.run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["loop_factory=ulnet.new_event_loop", ""], ids=["ulnet", "asyncio"])
+@pytest.mark.parametrize(("end", "ended"), [("exit", 0), ("error", 1), ("interrupt", -signal.SIGINT)])
+def test_a_fork_that_ends_through_its_copy_of_the_loop_takes_nothing_from_its_parent(
+    loop: str, end: str, ended: int
+) -> None:
+    program = _ENDS.replace("{end}", end).replace("{loop}", loop)
+    with started(program, begin="") as parent:
+        out, err = parent.communicate(timeout=180)
+    assert parent.returncode == 0, err
+    assert out.splitlines() == [f"woken {ended} [] []"], err
+
+
+_IN_HANDLER = """
+import asyncio, os, signal, sys
+import ulnet
+from ulnet.lnd.tcp import TcpParams
+
+async def main():
+    params = TcpParams(accept="all", accept_port={port}, reserved_ports=False)
+    node, other = ulnet.Node(tcp=params), ulnet.Node(tcp=params)
+    async with node, other:
+        node.add_ni("127.4.8.1@tcp")
+        other.add_ni("127.4.8.2@tcp")
+        got, children = [], []
+
+        def handler(message):
+            got.append(bytes(message.data))
+            message.release()
+            if len(got) == 5:
+                child = os.fork()
+                if not child:
+                    signal.alarm(60)
+                    sys.exit(3)
+                children.append(child)
+
+        inbox = other.inbox(30, 7, handler=handler)
+        for number in range(20):
+            await node.put("127.4.8.2@tcp", 30, 7, b"%d" % number, timeout=60)
+        (child,) = children
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            await asyncio.sleep(0.001)
+        whole = got == [b"%d" % number for number in range(20)]
+        print(os.waitstatus_to_exitcode(ended[1]), whole, flush=True)
+
+with asyncio.Runner({loop}) as runner:
+    runner.run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["loop_factory=ulnet.new_event_loop", ""], ids=["ulnet", "asyncio"])
+def test_a_fork_of_a_handler_ends_by_what_the_handler_raises_there(loop: str) -> None:
+    with started(_IN_HANDLER.replace("{loop}", loop), begin="") as parent:
+        out, err = parent.communicate(timeout=180)
+    assert (parent.returncode, out) == (0, "3 True\n"), err

@@ -20,7 +20,6 @@ from ulnet.cli.lnetctl_options import BadValue, Parsed, UsageError, names_of, nu
 from ulnet.cli.lnetctl_policy import POLICY_BUILDERS, SaidPlainly
 from ulnet.cli.lnetctl_routing import ROUTER_WORDS, ROUTING_BUILDERS
 from ulnet.cli.lnetctl_words import Command
-from ulnet.cli.output import for_terminal
 from ulnet.dlc import model
 from ulnet.dlc.client import Client, as_mapping, not_sent
 from ulnet.dlc.deadlines import deadline_of
@@ -28,6 +27,7 @@ from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.settings import SETTINGS
 from ulnet.dlc.yaml_out import PING, emit, emit_document
+from ulnet.nid.errors import escaped
 
 __all__ = ["perform"]
 
@@ -59,7 +59,7 @@ def perform(command: Command, parsed: Parsed, socket_path: str | None) -> int:
     except DlcError as refused:
         return report_errors([refused.item])
     for note in reply.notes:
-        sys.stderr.write(f"lnetctl: note: {for_terminal(note)}\n")  # of lnetd, which may not be root
+        sys.stderr.write(f"lnetctl: note: {escaped(note)}\n")  # of lnetd, which may not be root
     return _FINISHERS.get(action, _print)(request, parsed, reply)
 
 

@@ -11,18 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 
-__all__ = ["ended_by_ctrl_c", "for_terminal", "of_output", "run_to_its_end"]
+__all__ = ["ended_by_ctrl_c", "of_output", "run_to_its_end"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # of a stream that was open already
 # What commands print in place of characters that the output's encoding lacks.
 _BARS = dict(zip("▁▂▃▄▅▆▇█", "_.-=+*%#", strict=True))
 _FAIL_OR_ESCAPE = ("strict", "backslashreplace", "surrogateescape")  # the last one in the C locale
 _PLAIN = {"→": "->", "…": "...", "–": "-", "×": "x", "µ": "u", **_BARS}
-
-
-def for_terminal(text: str, keep: str = "") -> str:
-    """The words of another process: what is not printable is escaped, for a terminal would obey it."""
-    return "".join([one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text])
 
 
 def run_to_its_end(name: str, run: Callable[[], int], unwritten: Callable[[int], int]) -> int:

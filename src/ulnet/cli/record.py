@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulnet.cli.observed import add_source, source_of, whole
-from ulnet.cli.output import for_terminal
 from ulnet.cli.parsers import command_parser
+from ulnet.nid.errors import escaped
 
 if TYPE_CHECKING:
     from ulnet.observe.changes import Event
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
                 told = _verbose() if options.verbose else _silent
                 record(source, history, options.every, options.keep * 86400, clock, told)
     except HistoryError as failed:
-        print(f"ulnet record: {for_terminal(str(failed))}", file=sys.stderr)
+        print(f"ulnet record: {escaped(str(failed))}", file=sys.stderr)
         return 1
     finally:
         source.close()
@@ -91,7 +91,7 @@ def _verbose() -> Callable[[list[Event]], None]:
 
     def tell(events: list[Event]) -> None:
         for event in events:
-            print(for_terminal(f"{event.subject}: {event.kind} {event.after} {event.why}".rstrip()))
+            print(escaped(f"{event.subject}: {event.kind} {event.after} {event.why}".rstrip()))
         print(f"reading {next(count)}", flush=True)
 
     return tell

@@ -10,9 +10,9 @@ import time
 from datetime import datetime, timedelta
 
 from ulnet.cli.files import write_text
-from ulnet.cli.output import for_terminal
 from ulnet.cli.parsers import command_parser
 from ulnet.cli.record import DEFAULT_FILE
+from ulnet.nid.errors import escaped
 
 __all__ = ["main", "moment_of", "parser"]
 
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         with History(options.file) as history:
             summary = summarize(history, options.since, options.until)
     except HistoryError as failed:
-        print(f"ulnet report: {for_terminal(str(failed))}", file=sys.stderr)
+        print(f"ulnet report: {escaped(str(failed))}", file=sys.stderr)
         return 2
     if options.html is not None:
         try:
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(as_json(summary)))
     else:
-        print(for_terminal(as_text(summary), keep="\n"), end="")
+        print(escaped(as_text(summary), keep="\n"), end="")
     return 1 if summary.look_at else 0
 
 

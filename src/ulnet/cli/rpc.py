@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from ulnet.cli.output import for_terminal
 from ulnet.cli.parsers import command_parser
 from ulnet.cli.ping import check_free, own_nid, seconds
 from ulnet.cli.rpc_client import Told, generate
@@ -18,6 +17,7 @@ from ulnet.cli.rpc_stats import Counted, as_text
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import Nid, NidError
+from ulnet.nid.errors import escaped
 from ulnet.node import Node
 from ulnet.rpc import Client, RpcError
 from ulnet.rpc.introspection import METHODS, TYPES
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
         reply = asyncio.run(_call(options, target, source, data))
         _show(reply, options)
     except RpcError as failed:
-        told = for_terminal(str(failed), keep="\n\t")
+        told = escaped(str(failed), keep="\n\t")
         words = f"{told} (errno {failed.errno}, executed: {failed.executed})"
         print(f"ulnet rpc: {words}", file=sys.stderr)
         return 1
@@ -126,7 +126,7 @@ def _show(reply: bytes, options: argparse.Namespace) -> None:
             pass  # it is written as it came
         if sys.stdout.isatty():
             shown = reply.decode(errors="backslashreplace") if text is None else text
-            print(for_terminal(shown, keep="\n\t"), end="")
+            print(escaped(shown, keep="\n\t"), end="")
         elif text is None:
             sys.stdout.buffer.write(reply)
         else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Self
 
+from ulnet.nid.errors import escaped
+
 __all__ = ["EVENTS", "Line", "longer"]
 
 # What each name means; what else a line is about stands beside it, under the names in brackets.
@@ -58,7 +60,7 @@ EVENTS: Final = {
 
 
 class Line(str):
-    """A line for people, the name of its event, and what it is about, for programs."""
+    """A line for people, one whatever is in it, the name of its event, and what it is about, for programs."""
 
     __slots__ = ("about", "event")
 
@@ -67,7 +69,7 @@ class Line(str):
 
     def __new__(cls, event: str, text: str, **about: object) -> Self:
         """`about` are details by the names in EVENTS; they are shown as text. `source` is shown as `from`."""
-        line = super().__new__(cls, text)
+        line = super().__new__(cls, escaped(text))
         line.event = event
         line.about = {("from" if name == "source" else name): str(value) for name, value in about.items()}
         return line

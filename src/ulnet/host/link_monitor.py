@@ -47,6 +47,10 @@ class LinkMonitor:
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
+    def fileno(self) -> int:
+        """The descriptor of its socket."""
+        return self._sock.fileno()
+
     def catch_up(self) -> bool:
         """Take what the kernel has told by now, without calling `changed`; whether there was anything."""
         news = lost = False

@@ -8,6 +8,7 @@ for its own, and a turn only when there is anything else to do; any other loop w
 
 from __future__ import annotations
 
+import os
 import select
 from collections.abc import Callable
 from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
@@ -283,6 +284,16 @@ class Selector:
         if self._epoll is not None:
             self._epoll.close()
             self._epoll = None
+        self._clear()
+
+    def forked(self) -> None:
+        """In a child of the process: watch nothing, and leave the parent's epoll alone. Raises OSError."""
+        if self._epoll is not None:
+            with select.epoll() as own:
+                os.dup2(own.fileno(), self._epoll.fileno(), inheritable=False)
+        self._clear()
+
+    def _clear(self) -> None:
         self._keys.clear()
         self._readers.clear()
         self._writers.clear()

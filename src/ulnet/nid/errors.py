@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NidError", "shown"]
+__all__ = ["NidError", "escaped", "shown"]
 
 _SHOWN = 80  # characters of a user's text that a message repeats
 
@@ -15,3 +15,10 @@ def shown(text: object) -> str:
     """The user's text as an error message repeats it: quoted, and short whatever was typed."""
     plain = str(text)
     return repr(plain if len(plain) <= _SHOWN else plain[:_SHOWN] + "…")
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """The words of others: what is not printable is escaped, for terminals obey it, and logs break lines."""
+    if text.isprintable():
+        return text
+    return "".join([one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text])

@@ -11,6 +11,7 @@ from typing import Final
 from ulnet.core.ni import NI, Place
 from ulnet.host import HostError, LinkMonitor, link_speed
 from ulnet.lnd.base import DeviceNews
+from ulnet.lnd.forks import of_this_process
 from ulnet.nid import Nid
 
 __all__ = ["Devices"]
@@ -55,6 +56,7 @@ class Devices:
         if self._monitor is None:
             try:
                 self._monitor = LinkMonitor(self._loop, self._changed)
+                of_this_process(self._monitor)
             except HostError as refused:
                 self._unavailable = True
                 self._report(f"{refused.text}: a device that fails will be noticed by time-outs alone")

@@ -22,11 +22,11 @@ from ulnet.core.selection import Balance
 from ulnet.core.status import LNetError
 from ulnet.core.tunables import LndTunables, NetTunables
 from ulnet.host import Topology
+from ulnet.lnd.forks import forked, in_forks, let_go
 from ulnet.nid import ANY_NID, PID_ANY, Nid
 from ulnet.nid.errors import shown
 from ulnet.node.attachment import Attachment
 from ulnet.node.drivers import DriverCalls, carriers, everywhere, parameters_of
-from ulnet.node.forks import forked, in_forks
 from ulnet.node.inbox import Inbox, Message
 from ulnet.node.machine import Machine
 from ulnet.node.messages import MessageCalls
@@ -98,13 +98,13 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         self._operations: Operations | None = None
         self._drivers: list[Lnd] = []
         self._own_drivers: list[Lnd] = []  # those of them to be closed
-        self._elsewhere = False  # it runs in the process of which this is a fork
+        self._elsewhere: LNet | None = None  # what runs in the process of which this is a fork
 
     @property
     def core(self) -> LNet:
         """The LNet instance. Raises LNetError(ENETDOWN) before `start`, after `close`, and in a fork."""
         if self._core is None:
-            if self._elsewhere:
+            if self._elsewhere is not None:
                 raise forked("the node")
             raise LNetError(errno.ENETDOWN, "LNet is not configured on this node: start it first")
         return self._core
@@ -118,7 +118,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
 
     async def start(self) -> Self:
         """Bring up LNet with `0@lo` alone; a second call changes nothing."""
-        if self._elsewhere:
+        if self._elsewhere is not None:
             raise forked("the node")
         if self._core is not None:
             return self
@@ -175,10 +175,17 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
 
     def forked(self) -> None:
         """In a child of the process: it is the parent's, and nothing is done with it here."""
-        if self._core is not None:
-            self._elsewhere = True
-            self._core.state.running = False  # tasks and calls that end here, too, send nothing
-            self._core = self._operations = None
+        core, loop = self._core, self._loop
+        if core is None or loop is None:
+            return
+        self._elsewhere = core
+        core.state.running = False  # tasks and calls that end here, too, send nothing
+        self._core = self._operations = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for driver in self._drivers:
+            getattr(driver, "forked", _nothing)()
+        let_go(loop)
 
     def _shut_down(self, core: LNet) -> None:
         self._core = self._operations = None
@@ -206,6 +213,8 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
     def _tick(self) -> None:
         self._tick_soon = False
         core, loop = self._core, self._loop
+        if self._elsewhere is not None:  # the fork was made by a handler, which may end it, too
+            self._elsewhere.state.let_end()
         if core is None or loop is None:
             return
         try:
@@ -362,7 +371,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
 
 
 def _nothing() -> None:
-    """A driver need not have anything to close."""
+    """A driver need not have anything to close, or to leave alone in forks."""
 
 
 def _must_be_known(name: str, word: str, words: tuple[str, ...]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
-from traceback import format_exception
+from traceback import TracebackException, format_exception
 from typing import Final
 
 from ulnet.core.lines import Line
 from ulnet.core.notices import Notices
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
+from ulnet.nid.errors import escaped
 from ulnet.rpc.errors import MOST_ERRNO
 from ulnet.rpc.service import NotOfType
 
@@ -19,6 +20,7 @@ __all__ = ["Failures", "told"]
 
 _log = logging.getLogger("ulnet.rpc")
 _MOST_LINES: Final = 16  # a second: clients decide how often a handler fails
+_FRAME: Final = "  File "
 _LONGEST: Final = 1000  # characters of the exception's text in the line
 
 
@@ -66,6 +68,43 @@ class Failures:
             return
         text = f"{self._service}: {method}, called by {client}, raised {told(failed)[1][:_LONGEST]}"
         line = Line("program.failed", text, what=method)
+        trace = "" if answer else _escaped_traceback(failed)
         self._notices.tell(
-            line, lambda line: _log.log(level, "%s", line, exc_info=None if answer else failed)
+            line,
+            lambda line: (
+                _log.log(level, "%s\n%s", line, trace)
+                if trace
+                else _log.log(level, "%s", line, exc_info=None if answer else failed)
+            ),
         )
+
+
+def _escaped_traceback(failed: BaseException) -> str:
+    """Its traceback, if there is text in it, perhaps of who called, that must be escaped; else ""."""
+    try:
+        found = TracebackException.from_exception(failed)
+        before = list(found.format())
+        _escape_notes(found)
+        after = list(map(_escaped_piece, found.format()))
+    except Exception:  # an exception with oddities: the log tells what it can
+        return ""
+    return "".join(after).rstrip("\n") if after != before else ""
+
+
+def _escape_notes(found: TracebackException) -> None:
+    """Each is several pieces otherwise."""
+    notes = getattr(found, "__notes__", None)
+    if isinstance(notes, list):
+        found.__notes__ = [escaped(str(note)) for note in notes]
+    for other in (found.__cause__, found.__context__, *(getattr(found, "exceptions", None) or ())):
+        if other is not None:
+            _escape_notes(other)
+
+
+def _escaped_piece(piece: str) -> str:
+    """One of those that a traceback consists of, which may end with line breaks."""
+    if piece.startswith(_FRAME):  # file and code, in lines of their own
+        return escaped(piece, keep="\n")
+    text = piece.strip("\n")
+    begin = piece.index(text)
+    return piece[:begin] + escaped(text) + piece[begin + len(text) :]

@@ -500,3 +500,6 @@ class SimVerbs:
 
     def close(self) -> None:
         """Messages of the connection manager arrive or do not, whatever becomes of their sender."""
+
+    def forked(self) -> None:
+        """No process of a simulation is forked."""

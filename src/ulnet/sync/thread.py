@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
-import re
 import threading
 from collections.abc import Callable, Coroutine
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from ulnet.core.status import LNetError
+from ulnet.lnd.forks import forked, in_forks, let_go
 from ulnet.lnd.loop import Loop
-from ulnet.node.forks import forked, in_forks
 
 __all__ = ["LoopThread", "Wait"]
 
 T = TypeVar("T")
 _AFTERMATH: Final = 5.0  # seconds that a cancelled task gets to end
 _JOIN: Final = 5.0  # and the thread
-_WATCHED: Final = re.compile(r"^tfd:\s*([0-9]+)", re.MULTILINE)  # a file in an epoll, in /proc
 
 
 class Wait:
@@ -114,8 +111,7 @@ class LoopThread:
         """In a child of the process: let go of it, the parent's files included."""
         self._elsewhere = True
         self._loop.set_exception_handler(_ignored)  # tasks that are the parent's end here, too
-        if not self._loop.is_closed():
-            _let_go(self._loop)
+        let_go(self._loop)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -201,21 +197,6 @@ async def _end_all() -> None:
         await asyncio.wait(others, timeout=_AFTERMATH)
         await asyncio.sleep(0)
     await asyncio.get_running_loop().shutdown_asyncgens()
-
-
-def _let_go(loop: Loop) -> None:
-    """Put /dev/null in place of the loop's files: what is sent by mistake comes to no peer of the parent.
-
-    Their objects still have the numbers, so that these must not become those of other files.
-    """
-    try:
-        epoll = loop.selector.fileno()
-        with open(f"/proc/self/fdinfo/{epoll}", encoding="ascii") as known, open(os.devnull, "r+b") as null:
-            watched = [int(number) for number in _WATCHED.findall(known.read())]
-            for number in (*watched, epoll):
-                os.dup2(null.fileno(), number, inheritable=False)
-    except OSError:  # no room for another file, or no /proc: they stay, and nobody uses them
-        pass
 
 
 def _ignored(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

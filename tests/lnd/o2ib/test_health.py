@@ -137,6 +137,34 @@ def test_one_that_is_late_ends_all_on_its_connection() -> None:
     assert not conns(node)
 
 
+def test_what_the_device_breaks_is_charged_here_and_not_to_the_peer() -> None:
+    sim, node, stranger = connected()
+    get = node.get(stranger.nid, PORTAL, size=BIG)  # awaits its answer
+    put = node.put(stranger.nid, PORTAL, data=b"x", ack=False)
+    stranger.wait_for(O2ibType.GET_REQ)
+    (conn,) = conns(node)
+    conn.credits = 0
+    waiting = node.put(stranger.nid, PORTAL, data=b"y", ack=False)
+    sim.run(0.1)
+    conn.broken("local protection error", here=True)
+    sim.run(0.1)
+    assert get.status == -errno.EIO
+    assert put.status == 0
+    assert waiting.status == -errno.EIO
+    assert charged(node) == {S.LOCAL_ERROR: 2}
+
+
+def test_what_the_other_side_breaks_is_charged_to_it() -> None:
+    sim, node, stranger = connected()
+    get = node.get(stranger.nid, PORTAL, size=BIG)
+    stranger.wait_for(O2ibType.GET_REQ)
+    (conn,) = conns(node)
+    conn.broken("remote access error")
+    sim.run(0.1)
+    assert get.status == -errno.EIO
+    assert counted(node, stranger) == {S.REMOTE_DROPPED: 1}
+
+
 def test_a_connection_that_breaks_and_one_that_is_closed() -> None:
     sim, node, stranger = connected()
     get = node.get(stranger.nid, PORTAL, size=BIG)

@@ -155,7 +155,7 @@ class Owner:
 
     def sent(self, tokens: list[object]) -> None: ...
 
-    def broken(self, status: str) -> None: ...
+    def broken(self, status: str, here: bool = False) -> None: ...
 
 
 class World:
@@ -280,3 +280,28 @@ def test_a_call_is_refused_without_resources(world: World, limit: str, what: str
     setattr(lib, limit, 1)
     world.called().close()
     world.ends()
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_fork_has_none_of_the_devices_of_its_parent(world: World) -> None:
+    """What a child writes to the kernel's files would be done with the parent's queue pairs."""
+    pair = world.calls()
+    lib = world.lib
+    world.device.context.cmd_fd = lib.files[1]
+    inherited = [lib.files[0], lib.files[1], lib.files[2], lib.files[4]]
+    before = [os.fstat(number).st_ino for number in lib.files]
+    child = os.fork()
+    if not child:
+        failed = 1
+        try:
+            world.verbs.forked()
+            assert not any(os.fstat(number).st_ino in before for number in inherited)
+            assert [os.fstat(number).st_ino for number in lib.files[3::2]] == before[3::2]
+            done = list(lib.done)
+            pair.completions()
+            pair.close()
+            assert lib.done == done
+            failed = 0
+        finally:
+            os._exit(failed)
+    assert os.waitpid(child, 0)[1] == 0

@@ -33,7 +33,7 @@ class Asking:
         self._later: set[Peer] = set()  # that are asked when they may be again
         self._long_at = 0.0  # when a peer whose answers are long may be asked for a push that tells nothing
 
-    def ask(self, peer: Peer, always: bool) -> None:
+    def ask(self, peer: Peer, *, always: bool = False) -> None:
         """What another peer says of its NIDs tells something of this one: does this one say so too?"""
         if always:
             if self.must(peer):
@@ -52,7 +52,7 @@ class Asking:
     def _again(self, peer: Peer) -> None:
         self._later.discard(peer)
         if not peer.gone:
-            self.ask(peer, False)
+            self.ask(peer)
 
     def must(self, peer: Peer) -> bool:
         """A push told nothing: its peer must be asked. False: not now, for its answers are long.

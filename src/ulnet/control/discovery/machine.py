@@ -94,7 +94,7 @@ class Discovery:
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
-            self._asking.ask, self._ask_who, self._discover_secured, self._move_waiting,
+            self._asking, self._ask_who, self._discover_secured, self._move_waiting,
         )
         # fmt: on
         self._secured_asked = 0  # under way
@@ -167,7 +167,7 @@ class Discovery:
         if self._claims.is_answer(peer, source, sender, info):
             self._learn(peer, info)
         else:
-            self._asking.ask(peer, True)
+            self._asking.ask(peer, always=True)
 
     def _learn(self, peer: Peer, info: PingInfo) -> None:
         if peer.flags & _DISCOVERED and not peer.flags & _DISCOVERING:
@@ -393,7 +393,7 @@ class Discovery:
                 return
         elif exchange.kind == WHO:
             return
-        self._asking.ask(peer, True)
+        self._asking.ask(peer, always=True)
 
     def _discover_secured(self, nid: Nid) -> None:
         """A list has a NID that only a certificate can give: its node may show one there, as its own peer."""
@@ -572,7 +572,7 @@ class Discovery:
         if info is None or not is_its or source not in told:
             who = own and (info is None or is_its or not direct) and self._ask_who(pni, f"{WHO} {source}")
             if direct or not who:
-                self._asking.ask(peer, True)
+                self._asking.ask(peer, always=True)
             return
         self._answers.take_push(peer, info)
         self._feed(peer, Input.PUSHED)

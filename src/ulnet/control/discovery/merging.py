@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
+from ulnet.control.discovery.asking import Asking
 from ulnet.control.discovery.claims import Claims
 from ulnet.core.lines import Line
 from ulnet.core.ni import MAX_HEALTH
@@ -37,11 +38,11 @@ class Merging:
     """Merges news into the table. Conflicts with configuration never stop it: they are told, and kept.
 
     `peer_told` hears of every NID that its peer tells to be up (True) or down, when that changed; `told` of
-    all news. `ask` has a peer asked again who it is, in any case or unless it was a moment ago.
+    all news. `asking` has a peer asked again who it is.
     """
 
     # fmt: off
-    __slots__ = ("_ask", "_ask_who", "_claims", "_discover_secured", "_listed", "_moved", "_peer_told",
+    __slots__ = ("_ask_who", "_asking", "_claims", "_discover_secured", "_listed", "_moved", "_peer_told",
                  "_peers", "_report", "_say", "_settings", "_told", "differences")
     # fmt: on
 
@@ -54,7 +55,7 @@ class Merging:
         say: Callable[[Hashable, str], None],
         peer_told: Callable[[PeerNi, bool], None],
         told: Callable[[Peer, PingInfo], None],
-        ask: Callable[[Peer, bool], None],
+        asking: Asking,
         ask_who: Callable[[PeerNi], object],
         discover_secured: Callable[[Nid], None],
         moved: Callable[[Peer, Iterable[Peer]], None],
@@ -67,7 +68,7 @@ class Merging:
         self.differences: int = 0  # found since the start
         self._peer_told: Callable[[PeerNi, bool], None] = peer_told
         self._told: Callable[[Peer, PingInfo], None] = told
-        self._ask: Callable[[Peer, bool], None] = ask
+        self._asking = asking
         self._ask_who: Callable[[PeerNi], object] = ask_who
         self._discover_secured: Callable[[Nid], None] = discover_secured
         self._moved: Callable[[Peer, Iterable[Peer]], None] = moved  # NIDs of a peer are other peers' now
@@ -90,7 +91,7 @@ class Merging:
         for other, had in before:
             if not other.gone and len(other.members) < had:  # one NID answered: who has the others?
                 self._moved(other, (peer,))
-                self._ask(other, True)
+                self._asking.ask(other, always=True)
         return peer
 
     def _merge(self, peer: Peer, asked: Nid | None) -> Peer:
@@ -174,14 +175,14 @@ class Merging:
             self._ask_who(pni)
         elif pni is not None and pni.health == MAX_HEALTH and pni.failed_at <= pni.heard_at:  # not silent
             self._claims.suspect(pni)
-        self._ask(other, False)
+        self._asking.ask(other)
 
     def _offer(self, nids: Iterable[Nid]) -> None:
         """A peer has these NIDs no longer: does who listed one meanwhile still say so?"""
         for nid in nids:
             peer = self._listed.pop(nid, None)
             if peer is not None and not peer.gone:
-                self._ask(peer, True)
+                self._asking.ask(peer, always=True)
 
     def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
         """The node behind this NID is known by another one already: what it told is about that peer."""

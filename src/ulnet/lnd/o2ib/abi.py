@@ -26,6 +26,8 @@ __all__ = [
     "SGE",
     "SIGNALED",
     "WC",
+    "WC_HERE",
+    "WC_LENGTH",
     "WC_SIZE",
     "WC_STATUS",
     "WRITE",
@@ -72,7 +74,10 @@ WC_STATUS: Final = {
     11: "remote operation error",
     12: "transport retry counter exceeded",
     13: "RNR retry counter exceeded",
+    19: "fatal error",
 }
+WC_LENGTH: Final = 1  # ours where we send; where something comes, the peer sent more than a message has
+WC_HERE: Final = frozenset({2, 4, 19})  # what the device does; others are by the network and the peer
 
 
 class ContextOps(c.Structure):

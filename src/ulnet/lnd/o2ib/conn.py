@@ -133,24 +133,18 @@ class Conn:
 
     def managed(self, event: CmEvent, status: int, private: bytes) -> None:
         """The connection manager tells of it."""
-        action = _MANAGED.get((self.state, event))
-        if action is not None:
-            action(self, event, status, private)
-
-    def _answered(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.peer.acknowledged(self, private)
-
-    def _refused(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.peer.refused(self, status, private)
-
-    def _unconnected(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.peer.unconnected(self, CM_FAILURES[event])
-
-    def _joined(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.peer.joined(self)
-
-    def _gone(self, event: CmEvent, status: int, private: bytes) -> None:
-        self.close(Failure(errno.ECONNRESET, f"{self.peer.nid}: {event.value}"))
+        if self.state is ConnState.CONNECTING:
+            if event is CmEvent.ESTABLISHED:
+                self.peer.acknowledged(self, private)
+            elif event is CmEvent.REJECTED:
+                self.peer.refused(self, status, private)
+            else:
+                self.peer.unconnected(self, CM_FAILURES[event])
+        elif self.state is not ConnState.CLOSED:
+            if event is not CmEvent.ESTABLISHED:
+                self.close(Failure(errno.ECONNRESET, f"{self.peer.nid}: {event.value}"))
+            elif self.state is ConnState.ACCEPTING:
+                self.peer.joined(self)
 
     def establish(self) -> None:
         """Both sides know of it: what came early is looked at now."""
@@ -537,9 +531,9 @@ class Conn:
 
     # The end ----------------------------------------------------------------------------------------
 
-    def broken(self, status: str) -> None:
-        """A work request failed."""
-        self.close(Failure(errno.EIO, f"the connection with {self.peer.nid} broke: {status}"))
+    def broken(self, status: str, here: bool = False) -> None:
+        """A work request failed, perhaps by what this host's device does."""
+        self.close(Failure(errno.EIO, f"the connection with {self.peer.nid} broke: {status}"), here)
 
     def withdraw(self) -> list[Tx]:
         """What has not begun to leave."""
@@ -552,8 +546,8 @@ class Conn:
             tx.waiting = False
         return back
 
-    def close(self, failure: Failure) -> None:
-        """End the connection and all that is under way on it."""
+    def close(self, failure: Failure, here: bool = False) -> None:
+        """End the connection and all that is under way on it, which is charged `here` or by its phase."""
         if self.state is ConnState.CLOSED:
             return
         self.state = ConnState.CLOSED
@@ -569,7 +563,7 @@ class Conn:
             self.ni.core.forget_rx(rx)
         for tx in txs:
             phase, begun = tx.phase, tx.begun
-            status = aborted(phase, failure.errno)
+            status = HealthStatus.LOCAL_ERROR if here else aborted(phase, failure.errno)
             tx.release()
             tx.queued = tx.waiting = False
             if tx.rx is not None:
@@ -582,19 +576,6 @@ class Conn:
         self.receiver.close()
         self.peer.closed(self, failure)
 
-
-_Managed = Callable[[Conn, CmEvent, int, bytes], None]
-_MANAGED: Final[dict[tuple[ConnState, CmEvent], _Managed]] = {
-    (ConnState.CONNECTING, CmEvent.ESTABLISHED): Conn._answered,
-    (ConnState.CONNECTING, CmEvent.REJECTED): Conn._refused,
-    **{(ConnState.CONNECTING, event): Conn._unconnected for event in CM_FAILURES},
-    (ConnState.ACCEPTING, CmEvent.ESTABLISHED): Conn._joined,
-    **{
-        (state, event): Conn._gone
-        for state in (ConnState.ACCEPTING, ConnState.ESTABLISHED)
-        for event in (*CM_FAILURES, CmEvent.REJECTED)
-    },
-}
 
 _HANDLERS: Final[dict[int, Callable[[Conn, Head, bytes], None]]] = {
     O2ibType.NOOP: Conn._noop,

@@ -94,3 +94,9 @@ class O2ibLnd:
         for state in list(self.states.values()):
             self.shutdown(state.ni)
         self._verbs.close()
+
+    def forked(self) -> None:
+        """In a child of the process: call nobody, and do nothing when its time comes."""
+        for state in self.states.values():
+            state.forked()
+        self._verbs.forked()

@@ -442,6 +442,12 @@ class NiState:
             peer.fail_queue(HealthStatus.LOCAL_ERROR, failure)
             self.forget_if_idle(peer)
 
+    def forked(self) -> None:
+        """In a child of the process: nothing is done here."""
+        self.open = False
+        if self._timer is not None:
+            self._timer.cancel()
+
     def shut(self) -> None:
         """End everything at once."""
         self.open = False

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import LNetError, errno_text, of_system
+from ulnet.lnd.forks import lead_nowhere
 from ulnet.lnd.o2ib import abi
 from ulnet.lnd.o2ib.rdma_pair import RdmaPair, key_of, peer_of, sockaddr
 from ulnet.lnd.o2ib.verbs import DeviceEvent
@@ -27,7 +28,12 @@ __all__ = ["RdmaVerbs"]
 
 _BACKLOG: Final = 127
 _CONNECT_REQUEST, _DEVICE_REMOVAL, _ADDR_CHANGE = 4, 11, 14
-_QP_ERRORS: Final = {1: "fatal error of the queue pair", 2: "invalid request", 3: "local access error"}
+_QP_FATAL: Final = 1
+_QP_ERRORS: Final = {
+    _QP_FATAL: "fatal error of the queue pair",
+    2: "invalid request",  # of the peer, as is the next one
+    3: "local access error",
+}
 _COMM_EST: Final = 4
 _DEVICE_EVENTS: Final = {8: DeviceEvent.DEVICE_FATAL, 9: DeviceEvent.PORT_ACTIVE, 10: DeviceEvent.PORT_ERR}
 
@@ -301,7 +307,7 @@ class RdmaVerbs:
                     device.told(told, "")
                 pair = device.qps.get(element)
                 if pair is not None and kind in _QP_ERRORS:
-                    pair.fail(_QP_ERRORS[kind])
+                    pair.fail(_QP_ERRORS[kind], kind == _QP_FATAL)
                 elif pair is not None and kind == _COMM_EST:
                     self.lib.rdma_notify(pair.id, kind)
 
@@ -319,6 +325,19 @@ class RdmaVerbs:
         self.closing = True
         for pair in list(self.lingering):
             self.bury(pair)
+
+    def forked(self) -> None:
+        """In a child of the process, which shares the parent's devices: touch none of them."""
+        for pair in self.pairs.values():
+            pair.open = False
+        for timer in self.lingering.values():
+            timer.cancel()
+        files = [] if self._channel is None else [self._channel.contents.fd]
+        for device in self.listeners.values():
+            files += [device.context.async_fd, device.context.cmd_fd]
+            if device.channel:
+                files.append(device.channel.contents.fd)
+        lead_nowhere(files)
 
 
 def _no_device(ip: str) -> LNetError:

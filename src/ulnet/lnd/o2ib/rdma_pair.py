@@ -309,7 +309,7 @@ class RdmaPair:
             wr += abi.SEND_WR_SIZE
         number = self._post_send(self.qp, self._send_at, self._bad_at)
         if number:
-            self._break(f"post: {errno_text(number)}")
+            self._break(f"post: {errno_text(number)}", True)
 
     def recycle(self, slot: Slot) -> None:
         """Post that receive buffer again, soon."""
@@ -330,7 +330,7 @@ class RdmaPair:
         if behind and self.open:
             number = self._post_recv(self.qp, behind, self._bad_at)
             if number:
-                self._break(f"post receive: {errno_text(number)}")
+                self._break(f"post receive: {errno_text(number)}", True)
 
     def completions(self) -> None:
         """Look at what is completed."""
@@ -346,14 +346,18 @@ class RdmaPair:
                 number, status, _, _, size = unpack(wcs, at)
                 if status:
                     self._settle(sent)
-                    self._break(abi.WC_STATUS.get(status, f"status {status}"))
+                    ours = status == abi.WC_LENGTH and number >= _SENT
+                    self._break(abi.WC_STATUS.get(status, f"status {status}"), ours or status in abi.WC_HERE)
                     return
-                if number & _SENT:
-                    number &= _SENT - 1
+                if number - _SENT in self._tokens:
+                    number -= _SENT
                     self._free.append(number)
                     sent.append(self._tokens.pop(number))
                     continue
                 self._settle(sent)
+                if number >= len(self._slots) or size > _SLOT:
+                    self._break_by(number, size)
+                    return
                 if self._is_open():
                     slot = self._slots[number]
                     slot.size = size
@@ -366,6 +370,13 @@ class RdmaPair:
         self._settle(sent)
         if self._idle and self.open:
             self._repost()
+
+    def _break_by(self, number: int, size: int) -> None:
+        """The device says what cannot be."""
+        if number >= len(self._slots):
+            self._break("the device completed work that it was not given", True)
+        else:
+            self._break(f"the device tells of {size} bytes in a buffer of {_SLOT}", True)
 
     def _is_open(self) -> bool:
         """Whether its owner has not closed it in the meantime."""
@@ -383,16 +394,16 @@ class RdmaPair:
             self._notify(self.cq, 0)
             self.completions()
 
-    def _break(self, status: str) -> None:
+    def _break(self, status: str, here: bool) -> None:
         if not self._failed:
             self._failed = True
-            self.device.verbs.loop.call_soon(self.fail, status)
+            self.device.verbs.loop.call_soon(self.fail, status, here)
 
-    def fail(self, status: str) -> None:
-        """It broke."""
+    def fail(self, status: str, here: bool) -> None:
+        """It broke, `here` or by what the peer or the network did."""
         self._failed = True
         if self.open:
-            self.owner.broken(status)
+            self.owner.broken(status, here)
 
     # The end ----------------------------------------------------------------------------------------
 

@@ -128,8 +128,11 @@ class PairOwner(Protocol):
     def sent(self, tokens: list[object]) -> None:
         """Messages with these tokens are with the other side's device, and all writes before them."""
 
-    def broken(self, status: str) -> None:
-        """A work request failed, and all that follow it will: close the pair."""
+    def broken(self, status: str, here: bool = False) -> None:
+        """A work request failed, and all that follow it will: close the pair.
+
+        `here`: by the device, not by what the peer or the network did.
+        """
 
 
 class QueuePair(Protocol):
@@ -194,3 +197,6 @@ class Verbs(Protocol):
 
     def close(self) -> None:
         """Nothing is open any more: forget what is still on its way."""
+
+    def forked(self) -> None:
+        """In a child of the process, which shares the parent's devices: touch none of them."""

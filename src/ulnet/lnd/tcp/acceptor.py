@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from ulnet.core.lines import Line
+from ulnet.lnd.forks import of_this_process
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.devices import Device
 from ulnet.lnd.tcp.handshake import PassiveHandshake, Verdict
@@ -124,6 +125,7 @@ class Acceptor:
                     continue
                 sock = freed
             sock.setblocking(False)
+            of_this_process(sock)
             self._shared.callers.bound_handshakes(address[0], self._shared.params.max_handshakes)
             _Inbound(self, self._shared, sock, address[0], address[1], low, secures)
 

@@ -17,7 +17,16 @@ from ulnet.nid import Net, Nid
 if TYPE_CHECKING:
     from ulnet.core.ni import NI
 
-__all__ = ["MOST_ADDRESSES", "AddressPair", "Device", "address_number", "believable", "devices_of", "matched"]
+__all__ = [
+    "MOST_ADDRESSES",
+    "AddressPair",
+    "Device",
+    "Pair",
+    "address_number",
+    "believable",
+    "devices_of",
+    "matched",
+]
 
 AddressPair = tuple[bytes, bytes]  # the addresses of a connection: ours and the peer's
 
@@ -43,6 +52,20 @@ class Device:
     def place(self) -> Place:
         """The address and the interface, as the core has them."""
         return Place(self.nid, self.interface or "")
+
+
+class Pair:
+    """An address of ours and one of the peer's, between which connections are made."""
+
+    __slots__ = ("addresses", "device", "pause", "retry_at", "satisfied", "target")
+
+    def __init__(self, device: Device, target: Nid) -> None:
+        self.device: Device = device
+        self.target: Nid = target
+        self.addresses: AddressPair = (device.nid.address, target.address)
+        self.pause: float = 0.0  # after the last attempt, if that failed
+        self.retry_at: float = 0.0
+        self.satisfied: bool = False  # the peer wants no more connections there
 
 
 def devices_of(ni: NI) -> list[Device]:

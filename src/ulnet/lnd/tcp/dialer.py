@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp import sockets
 from ulnet.lnd.tcp.budget import TURN
-from ulnet.lnd.tcp.devices import AddressPair, Device, matched
+from ulnet.lnd.tcp.devices import AddressPair, Device, Pair, matched
 from ulnet.lnd.tcp.errors import Failure, connect_status, why_connect_failed
 from ulnet.lnd.tcp.handshake import ActiveHandshake
 from ulnet.lnd.tcp.outbound import Outbound
 from ulnet.lnd.tcp.progress import SILENT
-from ulnet.nid import Nid
 from ulnet.wire.socklnd import ConnType, Hello
 
 if TYPE_CHECKING:
@@ -38,20 +37,6 @@ _PATIENCE: Final = 3.0  # seconds for an attempt while there are other ways
 _HOST_IS_WELL: Final = (errno.ECONNREFUSED, errno.ECONNRESET)  # nobody listens, or a process hung up
 _NO_VERSION: Final = "have no IP version in common: give their nodes NIDs of one version on this net"
 _NOWHERE: Final[AddressPair] = (b"", b"")
-
-
-class Pair:
-    """An address of ours and one of the peer's, between which connections are made."""
-
-    __slots__ = ("addresses", "device", "pause", "retry_at", "satisfied", "target")
-
-    def __init__(self, device: Device, target: Nid) -> None:
-        self.device: Device = device
-        self.target: Nid = target
-        self.addresses: AddressPair = (device.nid.address, target.address)
-        self.pause: float = 0.0  # after the last attempt, if that failed
-        self.retry_at: float = 0.0
-        self.satisfied: bool = False  # the peer wants no more connections there
 
 
 class Dialer:
@@ -399,6 +384,8 @@ class Dialer:
 
     def _next(self) -> None:
         self._soon = None
+        if not self._peer.state.open:  # in a fork
+            return
         if self._brief > _OFTEN and not (self._peer.conns or self._peer.queue):
             self._make_room()
             self._peer.moves_on(self)

@@ -157,6 +157,14 @@ class TcpLnd:
         for state in list(self._states.values()):
             self.shutdown(state.ni)
 
+    def forked(self) -> None:
+        """In a child of the process: call nobody, and do nothing when its time comes. Raises OSError."""
+        for state in self._states.values():
+            state.open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._shared.forked()
+
     # Deadlines ----------------------------------------------------------------------------------------
 
     def retune(self, ni: NI, timeout: float) -> None:

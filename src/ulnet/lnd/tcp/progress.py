@@ -84,6 +84,11 @@ class ProgressTimer:
             self._timer.cancel()
             self._timer = None
 
+    def stop(self) -> None:
+        """Look at nothing more."""
+        for one in list(self._watched):
+            self.forget(one)
+
     def _check(self) -> None:
         self._timer = None
         now = self._clock.now = self._loop.time()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ulnet.core.status import LNetError
+from ulnet.lnd.forks import of_this_process
 from ulnet.lnd.tcp.alerts import words_of
 from ulnet.lnd.tcp.certificate import REVOKED, Certificate, RevokedList, certificate_in
 from ulnet.lnd.tcp.secure_socket import MOST_PIECE, SecureSocket
@@ -207,7 +208,9 @@ class Credentials:
     def secure(self, sock: socket.socket, *, listening: bool = False) -> SecureSocket:
         """TLS on a connection that is called, or where `listening` was: the handshake is to follow."""
         context = self.listener if listening else self.caller
-        return SecureSocket(sock, context, listening=listening, scratch=self._scratch)
+        secured = SecureSocket(sock, context, listening=listening, scratch=self._scratch)
+        of_this_process(secured)
+        return secured
 
     def refresh(self) -> None:
         """See whether the files are others by now, unless that was seen a moment ago."""

@@ -142,6 +142,13 @@ class Shared:
             self.loop.remove_reader(self.selector.fileno())
             self.selector.close()
 
+    def forked(self) -> None:
+        """In a child of the process: nothing is under way here. Raises OSError."""
+        self.progress.stop()
+        self.dirty.clear()
+        if not isinstance(self.loop, Loop):  # else its owner does
+            self.selector.forked()
+
     def is_new_life(self, nid: Nid, pid: int, incarnation: int) -> bool:
         """Whether that peer had another incarnation when it was last connected."""
         before = self.lives.get((nid, pid), incarnation)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from ulnet.core.status import LNetError, errno_text, of_system
+from ulnet.lnd.forks import of_this_process
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.routes import leads, shares_subnet
 from ulnet.nid import Nid
@@ -60,6 +61,7 @@ def _endpoint(nid: Nid, port: int, device: str | None) -> tuple[str, int] | tupl
 
 def _new_socket(nid: Nid, device: str | None, params: TcpParams, shared: bool = False) -> socket.socket:
     sock = socket.socket(address_family(nid), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    of_this_process(sock)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
