@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 
+from lnd.kit import until
 from rpc.conftest import SERVER, assert_conserved
 from rpc.test_hostile import Wired
 from ulnet import Node
@@ -111,6 +112,9 @@ async def liar(nodes: Nodes) -> AsyncIterator[dict[str, object]]:
                 slots = told["slots"]
                 assert isinstance(slots, int)
                 answers = [Connected(5, 0, 0, frame.attempt, 0, slots, 4096, 1, frame.token)]
+                if refuses := told.get("refuses"):
+                    assert isinstance(refuses, int)
+                    answers = [Refused(0, 0, 0, frame.attempt, 0, refuses, "lies")]
             elif isinstance(frame, CallFrame):
                 answers = told["answers"](frame)  # type: ignore[operator]
             for answer in answers:
@@ -159,6 +163,49 @@ async def test_chunks_that_are_missing_are_no_end(nodes: Nodes, liar: dict[str, 
             await anext(stream)
         assert (refused.value.errno, refused.value.executed) == (errno.EPROTO, "yes")
         assert client.under_way == 0
+
+
+async def test_a_request_that_its_own_node_refuses_ends(nodes: Nodes, liar: dict[str, object]) -> None:
+    """It was sent again until its deadline."""
+    async with Client(nodes[0], SERVER, "liar") as client:
+        call = asyncio.create_task(client.call("x"))
+        await until(lambda: client.under_way)
+        assert client._connection is not None
+        client._connection.calls[0].left(errno.EINVAL, "timeout 5e9: must be less")
+        with pytest.raises(RpcError, match="x: this node refuses the request: timeout 5e9") as refused:
+            await call
+        assert (refused.value.errno, refused.value.executed) == (errno.EINVAL, "no")
+        assert client.under_way == 0
+
+
+@pytest.mark.parametrize("number", [4096, 1 << 31, 0xFFFFFFFF])
+@pytest.mark.parametrize("way", ["reply", "refused", "no session"])
+async def test_errors_of_numbers_that_none_has(
+    nodes: Nodes, liar: dict[str, object], number: int, way: str
+) -> None:
+    """os.strerror has no text for 4294967295, but an OverflowError."""
+
+    def answers(frame: CallFrame) -> list[Frame]:
+        head = (5, frame.slot, frame.number, frame.attempt, 0)
+        return [Reply(*head, number, data=b"lies") if way == "reply" else Refused(*head, number, "lies")]
+
+    liar["answers"] = answers
+    liar["refuses"] = number if way == "no session" else 0
+    async with Client(nodes[0], SERVER, "liar") as client:
+        for call in (client.call("x", timeout=10), anext(client.stream("x", timeout=10))):
+            with pytest.raises(RpcError, match="lies") as refused:
+                await call
+            assert refused.value.errno == errno.EPROTO
+
+
+async def test_a_stream_that_was_ended_may_not_have_begun(nodes: Nodes, liar: dict[str, object]) -> None:
+    """It was told to be executed, where a call was not."""
+    liar["answers"] = lambda frame: [Reply(5, frame.slot, frame.number, 1, 0, errno.ECANCELED)]
+    async with Client(nodes[0], SERVER, "liar") as client:
+        for call in (client.call("x"), anext(client.stream("x"))):
+            with pytest.raises(RpcError) as ended:
+                await call
+            assert (ended.value.errno, ended.value.executed) == (errno.ECANCELED, "unknown")
 
 
 @pytest.mark.parametrize("lie", ["no call", "stale", "an error of number 0"])

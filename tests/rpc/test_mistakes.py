@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import mmap
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def _raise(what: str) -> None:
     if what == "swapped":
         raise RpcError(number, 2)  # type: ignore[arg-type]
     if what == "wide":
-        raise RpcError(1 << 32, "no such key")
+        raise RpcError(4096, "no such key")
     if what == "zero":
         raise LNetError(0, "no such key")
     if what == "lnet negative":
@@ -63,7 +64,7 @@ def _raise(what: str) -> None:
 MISTAKES = {
     "negative": r"ValueError: RpcError\(-2, 'no such key'\): an errno is positive.*not -errno.ENOENT",
     "swapped": r"TypeError: RpcError\('no such key', 2\): give an errno and a text",
-    "wide": r"ValueError: RpcError\(4294967296, .*32 bits",
+    "wide": r"ValueError: RpcError\(4096, .*positive, and 4095 at most",
     "zero": r"LNetError: no such key \(raised with errno 0",
     "lnet negative": r"LNetError: no such key \(raised with errno -2",
     "lnet swapped": r"LNetError: it has no text, for its __str__ raises TypeError",
@@ -160,7 +161,7 @@ def test_an_error_of_the_wrong_kind_is_told_where_it_is_made() -> None:
     wrong: list[tuple[Any, Any, type[Exception]]] = [
         (-2, "x", ValueError),
         (0, "x", ValueError),
-        (1 << 32, "x", ValueError),
+        (4096, "x", ValueError),
         ("x", 2, TypeError),
         (2, None, TypeError),
         (2.0, "x", TypeError),
@@ -377,9 +378,43 @@ async def test_arguments_of_a_call_that_cannot_be_are_told(nodes: Nodes, service
                 await client.call("now", "x", **{name: wrong})
         with pytest.raises(TypeError, match=r"timeout='text': give a number of seconds|float"):
             await client.call("now", "x", timeout=wrong)
-        with pytest.raises(RpcError, match="timeout nan"):
-            await client.call("now", "x", timeout=float("nan"))
+        for bad in (math.nan, -1, -math.inf, -(10**400), 1e9 + 1, 1e300):
+            with pytest.raises(RpcError, match=r"timeout .*number of seconds up to 1000000000, or None"):
+                await client.call("now", "x", timeout=bad)
+            with pytest.raises(RpcError, match=r"timeout .*number of seconds up to 1000000000, or None"):
+                client.stream("stream", "x", timeout=bad)
         assert client.under_way == 0
+
+
+async def test_a_time_out_may_be_long_or_none(nodes: Nodes, service: Service) -> None:
+    """A call without end (math.inf) kept its slot for good; one above a milliard seconds never left."""
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "mistakes", slots=2) as client:
+        for timeout in (None, math.inf, 10**400, 1e9, 999_999_999.9, 5_000_000):
+            for _ in range(3):
+                assert (await client.call("now", "x", timeout=timeout)).as_type(str) == "x"
+            async with client.stream("stream", "x", timeout=timeout) as chunks:
+                assert [chunk async for chunk in chunks]
+        with pytest.raises(RpcError, match="in time") as late:
+            await client.call("now", "x", timeout=0)
+        assert late.value.errno == errno.ETIMEDOUT
+        assert (client.under_way, client.counters.repeated) == (0, 0)
+
+
+async def test_a_call_that_cannot_be_sent_gives_its_slot_back(nodes: Nodes, service: Service) -> None:
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "mistakes", slots=1) as client:
+        await client.call("now", "x")
+        clock = client.clock
+
+        def broken() -> float:
+            raise ZeroDivisionError
+
+        for call in (lambda: client.call("now", "x"), lambda: anext(client.stream("stream", "x"))):
+            client.clock = broken
+            with pytest.raises(ZeroDivisionError):
+                await call()
+            client.clock = clock
+            assert client.under_way == 0
+        assert (await client.call("now", "x", timeout=60)).as_type(str) == "x"
 
 
 async def _coroutine(call: Call) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -47,6 +48,8 @@ def test_many_threads_send_to_one_inbox(nodes: Nodes) -> None:
         assert inbox.dropped == 0
         with pytest.raises(TimeoutError):
             inbox.receive(timeout=0)
+        with pytest.raises(LNetError, match="timeout nan"):
+            inbox.receive(timeout=math.nan)
 
 
 def test_a_reader_hears_that_the_inbox_is_closed(nodes: Nodes) -> None:

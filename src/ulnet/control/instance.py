@@ -23,7 +23,7 @@ from ulnet.core.faults import FaultInjector
 from ulnet.core.generation import Generation
 from ulnet.core.guard.identity import Guarded
 from ulnet.core.lnd import Drivers, Lnd, Master, NiEvent, Payload
-from ulnet.core.md import Md
+from ulnet.core.md import ACK_DISABLE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet, Place
@@ -505,6 +505,16 @@ class LNet:
         self.memory.md_unlink(md)
         if md.linked:
             self._reception.reclaim(md)
+
+    def give_up(self, md: Md) -> int:
+        """End PUTs whose payload is still coming into md, for others need the memory; how many that were.
+
+        They are not acknowledged. Over o2ib a peer may write there until its transfer ends: such stay.
+        """
+        options, md.options = md.options, md.options | ACK_DISABLE
+        given_up = sum([self._delayed.give_up(put) for put in list(md.arriving or ())])
+        md.options = options
+        return given_up
 
     def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> Receiver:
         """See `Upcalls.receiver`."""

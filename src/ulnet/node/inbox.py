@@ -3,6 +3,7 @@
 Its memory is in blocks, each of which serves so many messages. A block that is used up is not used again: the
 next one is new memory. So a message has its bytes for itself for as long as anybody holds a view of them,
 and a block counts as free when nobody does. Pages of a block that nothing was written to take no memory.
+While messages are still coming into blocks that are used up, there are as many others.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import errno
 import mmap
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import MAX_SIZE, OP_PUT, TRUNCATE
-from ulnet.core.memory import MatchEntry, Memory
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.wire.lnet import LNET_MTU
+
+if TYPE_CHECKING:
+    from ulnet.control.instance import LNet
+    from ulnet.core.md import Md
+    from ulnet.core.memory import MatchEntry
 
 __all__ = ["Inbox", "Message"]
 
@@ -59,12 +64,13 @@ class Inbox:
 
     There is room for `slots` messages of `size` bytes that are not read, or still held; for more of shorter
     ones, but not beyond 16 times as many. One that finds none is counted in `dropped`, and its sender is
-    told that 0 bytes were taken (`Node.put` raises ENOBUFS); a longer one is refused (EMSGSIZE).
+    told that 0 bytes were taken (`Node.put` raises ENOBUFS); a longer one is refused (EMSGSIZE). One that
+    comes slowly is given up, and counted there, when memory for as many messages again waits for such.
     """
 
     def __init__(
         self,
-        memory: Memory,
+        core: LNet,
         portal: int,
         match_bits: int,
         *,
@@ -79,14 +85,18 @@ class Inbox:
                 f"inbox of {slots} slots of {size} bytes: give 1 to {1 << 20} slots of 1 to {LNET_MTU} bytes",
             )
         self.dropped: int = 0
-        self._memory = memory
+        self._core = core
+        self._memory = core.memory
         self._portal = portal
         self._bits = (match_bits, ignore_bits)
         self._size = size
         self._blocks = min(_BLOCKS, slots)
         self._per_block = -(-slots // self._blocks)
         self._live: dict[int, weakref.ref[mmap.mmap]] = {}  # by their own id
-        self._entries: dict[int, MatchEntry] = {}  # of blocks with room, by the handle of their memory
+        # Of blocks with room, or into which messages are still coming; by the handle of their memory.
+        self._entries: dict[int, MatchEntry] = {}
+        self._latest = 0  # the handle of that into which something came
+        self._arms = False  # in the next turn of the loop
         self._last: MatchEntry | None = None  # takes what finds no block
         self._loop = asyncio.get_running_loop()
         self._home_thread = threading.get_ident()
@@ -113,8 +123,16 @@ class Inbox:
         return self._memory.me_attach(self._portal, match_bits=bits, ignore_bits=ignored, at_head=at_head)
 
     def _arm(self) -> None:
-        """Attach as many blocks as there may be; those go before the descriptor without memory."""
-        while not self.closed and len(self._live) < self._blocks:
+        """Attach as many blocks as there may be; those go before the descriptor without memory.
+
+        Blocks that are used up, but into which messages are still coming, do not count, up to as many again:
+        who keeps the rest of a message back takes no room from others.
+        """
+        mds = [me.md for me in self._entries.values()]
+        coming = [md for md in mds if md is not None and md.exhausted]
+        while len(coming) > self._blocks:
+            self._give_up_one(coming)
+        while not self.closed and len(self._live) - len(coming) < self._blocks:
             block = mmap.mmap(-1, self._per_block * self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             me = self._entry(at_head=True)
             md = self._memory.md_attach(
@@ -125,9 +143,17 @@ class Inbox:
                 max_size=self._size,
                 threshold=self._per_block * _SHORT,
             )
+            md.arriving = []
             self._entries[md.handle] = me
             watch = weakref.ref(block, self._freed)
             self._live[id(watch)] = watch
+
+    def _give_up_one(self, coming: list[Md]) -> None:
+        """End what comes into the block of who has most of them to himself; of several, into the oldest."""
+        hops = [{put.next_nid for put in md.arriving or ()} for md in coming]
+        has = Counter(hop for each in hops for hop in each)
+        least = [min((has[hop] for hop in each), default=0) for each in hops]
+        self.dropped += self._core.give_up(coming.pop(least.index(max(least))))
 
     def _freed(self, block: weakref.ref[mmap.mmap]) -> None:
         """Nobody holds anything of a block any more; this may be any thread."""
@@ -135,11 +161,17 @@ class Inbox:
         if self.closed or self._loop.is_closed():
             return
         if threading.get_ident() == self._home_thread:
-            self._loop.call_soon(self._arm_again)
+            self._arm_soon()
         else:
             self._loop.call_soon_threadsafe(self._arm_again)
 
+    def _arm_soon(self) -> None:
+        if not self._arms:
+            self._arms = True
+            self._loop.call_soon(self._arm_again)
+
     def _arm_again(self) -> None:
+        self._arms = False
         try:
             self._arm()
         except LNetError:  # the node is shutting down
@@ -150,6 +182,9 @@ class Inbox:
     def _arrived(self, event: Event) -> None:
         if event.unlinked:
             self._entries.pop(event.md.handle, None)
+        elif event.md.handle != self._latest:  # the one before may be used up
+            self._latest = event.md.handle
+            self._arm_soon()
         if event.kind is EventKind.PUT and not event.status and not self.closed:
             self._handler(Message(event))
             if self._news is not None:
@@ -158,6 +193,7 @@ class Inbox:
     def _found_no_room(self, event: Event) -> None:
         if event.kind is EventKind.PUT:
             self.dropped += 1
+            self._arm_soon()
         elif event.unlinked:  # by close, or because the node shuts down
             self._last = None
             self._end()

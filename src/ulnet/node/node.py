@@ -360,7 +360,7 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         of the other kind).
         """
         return Inbox(
-            self.core.memory,
+            self.core,
             portal,
             match_bits,
             ignore_bits=ignore_bits,

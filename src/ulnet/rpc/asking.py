@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from ulnet.node.port import Port
-from ulnet.rpc.errors import RpcError
+from ulnet.rpc.errors import RpcError, errno_of
 from ulnet.wire.rpc import Connected, Frame, OtherVersion, Refused
 
 __all__ = ["Asking"]
@@ -84,7 +84,7 @@ class Asking:
         if answered is None or answered.done():
             return False
         if isinstance(frame, Refused):
-            answered.set_exception(self._failure(frame.errno or errno.EPROTO, frame.text))
+            answered.set_exception(self._failure(errno_of(frame.errno), frame.text))
         elif isinstance(frame, OtherVersion):
             words = f"{self._target} speaks version {frame.version}"
             answered.set_exception(RpcError(errno.EPROTONOSUPPORT, words, "no"))

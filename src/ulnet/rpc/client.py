@@ -288,9 +288,10 @@ class Client:
     def _deadline(self, timeout: float | None) -> float | None:
         """That of the call, and never later than that of the call that is being served here."""
         outer = DEADLINE.get()
-        if timeout is None:
+        seconds = settings.timeout(timeout)
+        if seconds is None:
             return outer
-        mine = self.clock() + settings.timeout(timeout)
+        mine = self.clock() + seconds
         return mine if outer is None else min(mine, outer)
 
     def _request(
@@ -380,7 +381,11 @@ class Client:
         frame.attempt = 0
         pending = Pending(self, connection, frame, deadline, self.patience_of(frame.method), news)
         connection.calls[frame.slot] = pending
-        pending.send()
+        try:
+            pending.send()
+        except BaseException:
+            pending.release()
+            raise
         return pending
 
     async def _session(self, method: str, deadline: float | None) -> Connection:
@@ -408,8 +413,7 @@ class Client:
     def _answer(self, frame: CallFrame, reply: Reply) -> Answer:
         """What a reply says. Raises RpcError."""
         if reply.status:
-            executed = "unknown" if reply.status == errno.ECANCELED else "yes"
-            raise raised(f"{self.target}: {frame.method}", reply, executed)  # type: ignore[arg-type]
+            raise raised(f"{self.target}: {frame.method}", reply)
         if reply.pushed:
             lent = frame.sink.length if frame.sink is not None else 0
             if reply.pushed > lent:

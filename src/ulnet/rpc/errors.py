@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from errno import ECANCELED, EPROTO
 from typing import Final, Literal
 
 from ulnet.core.status import LNetError
 from ulnet.wire.rpc import Reply
 
-__all__ = ["MOST_ERRNO", "Executed", "RpcError", "raised"]
+__all__ = ["MOST_ERRNO", "Executed", "RpcError", "errno_of", "raised"]
 
 Executed = Literal["no", "yes", "unknown"]
-MOST_ERRNO: Final = 0xFFFFFFFF  # a frame has 32 bits for it
+MOST_ERRNO: Final = 4095  # as in Linux
 
 
 class RpcError(LNetError):
@@ -36,13 +37,19 @@ def _check(number: object, text: object) -> None:
         made = f"RpcError({number!r}, {text!r})"
         raise TypeError(f'{made}: give an errno and a text, as in RpcError(errno.ENOENT, "no such key")')
     if not 0 < number <= MOST_ERRNO:
-        words = "an errno is positive, and has 32 bits at most: errno.ENOENT, not -errno.ENOENT"
+        words = f"an errno is positive, and {MOST_ERRNO} at most: errno.ENOENT, not -errno.ENOENT"
         raise ValueError(f"RpcError({number}, {text!r}): {words}")
 
 
-def raised(place: str, reply: Reply, executed: Executed) -> RpcError:
-    """What a handler raised, as its reply tells it."""
+def errno_of(number: int) -> int:
+    """The errno that a server told; EPROTO where it is none."""
+    return number if 0 < number <= MOST_ERRNO else EPROTO
+
+
+def raised(place: str, reply: Reply) -> RpcError:
+    """What a handler raised, as its reply tells it; ECANCELED: that it was ended, perhaps before it began."""
     words, _, traceback = bytes(reply.data).decode("utf-8", "replace").partition("\0")
-    failed = RpcError(reply.status, f"{place}: {words}", executed)
+    executed: Executed = "unknown" if reply.status == ECANCELED else "yes"
+    failed = RpcError(errno_of(reply.status), f"{place}: {words}", executed)
     failed.traceback = traceback
     return failed

@@ -43,7 +43,7 @@ def _told(failed: BaseException) -> tuple[int, str]:
         number: object = getattr(failed, "errno", None)
         if isinstance(number, int) and 0 < number <= MOST_ERRNO:
             return number, str(failed)
-        return errno.EREMOTEIO, f"{name}: {failed} (raised with errno {number!r}: an errno is positive)"
+        return errno.EREMOTEIO, f"{name}: {failed} (raised with errno {number!r}: give 1 to {MOST_ERRNO})"
     except Exception as worse:
         return errno.EREMOTEIO, f"{name}: it has no text, for its __str__ raises {type(worse).__name__}"
 

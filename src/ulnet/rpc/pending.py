@@ -7,8 +7,9 @@ import errno
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from ulnet.core.md import MAX_TIMEOUT
 from ulnet.node.port import nobody_asks
-from ulnet.rpc.errors import Executed, RpcError
+from ulnet.rpc.errors import Executed, RpcError, errno_of
 from ulnet.rpc.lane import Lane
 from ulnet.rpc.slots import Slots
 from ulnet.wire.rpc import IDEMPOTENT, NO_DEADLINE, CallFrame, Chunk, Frame, Kind, Note, Refused, Reply
@@ -140,7 +141,7 @@ class Pending:
         """Another attempt; the next one follows if nothing is heard within the patience."""
         client, frame = self._client, self.frame
         now = client.clock()
-        left = self.deadline - now if self.deadline is not None else None
+        left = None if self.deadline is None else min(max(self.deadline - now, 0.0), MAX_TIMEOUT)
         if not self._sent:
             self.heard_at = now
         frame.attempt = min(frame.attempt + 1, _MOST_ATTEMPTS)
@@ -182,6 +183,8 @@ class Pending:
             self.fail(errno.ESHUTDOWN, "this node was shut down")
         elif error == errno.ENOENT and not self.frame.flags & IDEMPOTENT:
             self.fail(error, f"nothing serves {self._client.service} there any more")
+        elif error == errno.EINVAL:  # no peer says that
+            self.fail(error, f"this node refuses the request: {text}", "no" if self._sent == 1 else "unknown")
         elif error == errno.EMSGSIZE:
             self.fail(error, f"the request does not fit the server's inbox: {text}", "no")
 
@@ -258,7 +261,7 @@ class Pending:
             only = frame.attempt == 1 and self._sent == 1 and not self.taken
             self._not_known_there(only and self.news is None)
         else:
-            self.fail(frame.errno or errno.EPROTO, frame.text, "no" if self._sent == 1 else "unknown")
+            self.fail(errno_of(frame.errno), frame.text, "no" if self._sent == 1 else "unknown")
 
     def _not_known_there(self, sure: bool) -> None:
         """The session is no more; `sure`: this call was not executed in it."""

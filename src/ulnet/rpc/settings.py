@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import math
 import operator
 from numbers import Real
 from typing import Final, SupportsIndex
 
-from ulnet.core.md import Buffer
+from ulnet.core.md import MAX_TIMEOUT, Buffer
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
 from ulnet.node import Node
@@ -47,19 +48,33 @@ def seconds(name: str, value: object) -> float:
     """A number of seconds above 0."""
     if not isinstance(value, Real):
         raise TypeError(f"{name}={value!r}: give a number of seconds, not {type(value).__name__}")
-    if not float(value) > 0:
+    found = _float(value)
+    if not found > 0:
         raise RpcError(errno.EINVAL, f"{name}={value}: give a number of seconds above 0")
-    return float(value)
+    return found
 
 
-def timeout(value: object) -> float:
-    """The time-out of a call, which is not None."""
+def timeout(value: object) -> float | None:
+    """The time-out of a call; None: it has none, as with infinity."""
+    if value is None:
+        return None
     if not isinstance(value, Real):
         words = f"give a number of seconds or None, not {type(value).__name__}"
         raise TypeError(f"timeout={value!r}: {words}")
-    if not float(value) >= 0:
-        raise RpcError(errno.EINVAL, f"timeout {value}: it is a number of seconds, or None", "no")
-    return float(value)
+    found = _float(value)
+    if found == math.inf:
+        return None
+    if not 0 <= found <= MAX_TIMEOUT:
+        words = f"it is a number of seconds up to {MAX_TIMEOUT}, or None"
+        raise RpcError(errno.EINVAL, f"timeout {found:.15g}: {words}", "no")
+    return found
+
+
+def _float(value: Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of a number of hundreds of digits
+        return -math.inf if value < 0 else math.inf
 
 
 def memory(name: str, given: Buffer) -> memoryview:

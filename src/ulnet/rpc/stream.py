@@ -62,7 +62,7 @@ class Stream:
             raise failed
         reply = pending.done.result()
         if reply.status:
-            raise raised(f"{self._client.target}: {self._asked[0]}", reply, "yes")
+            raise raised(f"{self._client.target}: {self._asked[0]}", reply)
         if reply.chunks != pending.read:
             words = f"{pending.read} of its {reply.chunks} chunks came in order before its end"
             raise RpcError(errno.EPROTO, f"{self._client.target}: {self._asked[0]}: {words}", "yes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 from typing import Any, Self
 
 from ulnet.core.status import LNetError
@@ -31,6 +32,8 @@ class Inbox(Part):
 
     def receive(self, timeout: float | None = None) -> Message:
         """The next message. Raises TimeoutError, and LNetError(ESHUTDOWN) when it or its node was closed."""
+        if timeout is not None and math.isnan(timeout):
+            raise LNetError(errno.EINVAL, "timeout nan: it is a number of seconds, or None")
 
         async def receive() -> Message | None:
             async with asyncio.timeout(timeout):
