@@ -74,6 +74,25 @@ def test_a_rail_that_is_slow_each_time_is_tried_less_and_less_often() -> None:
         pytest.fail("the rail is as fast as the other one, and is not used")
 
 
+@pytest.mark.parametrize("phase", range(3))
+def test_a_first_rate_between_two_looks_is_forgotten_too(phase: int) -> None:
+    world = World()
+    world.set_rate("a.eth1", RATE / 12)
+    world.stream(window=2, source=A0, bound=True)
+    world.pass_time(7 + phase)
+    slow = world.stream(window=2, source=A1, bound=True)
+    world.pass_time(3)
+    for stream in world.streams:
+        stream.window = 0
+    world.pass_time(1)
+    peer = world.a.core.peers.find(Nid.parse("10.0.0.2@tcp"))
+    assert peer is not None
+    assert min(one.rate for one in peer.path_loads.values()) > 0
+    assert slow.window == 0
+    world.pass_time(80)
+    assert all(one.rate == 0 for one in peer.path_loads.values())
+
+
 def test_a_rate_in_use_is_kept() -> None:
     world = Rails()
     world.bulk.window = 4

@@ -13,7 +13,5 @@ from ulnet.nid import Nid
 def merge(table: PeerTable, peer: Peer, primary: Nid, nids: Iterable[Nid]) -> dict[Nid, int]:
     """Those NIDs and no others, under that primary NID; which ones a rule kept, with its errno."""
     listed = dict.fromkeys((primary, *nids))
-    claims = Claims(
-        table, {}, lambda peer: False, lambda net: (net,), lambda net: (), lambda peer, net: False
-    )
+    claims = Claims(table, {}, lambda peer: False, lambda net: (), lambda net: (), lambda peer, net: False)
     return claims.grant(peer, primary, listed, listed) | table.keep_only(peer, listed)

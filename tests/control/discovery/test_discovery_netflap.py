@@ -36,7 +36,7 @@ def speak(fabric: Fabric, victim: LNet, to: Nid) -> None:
 
 @pytest.mark.parametrize("speaks", [True, False], ids=["when that speaks", "though that says nothing"])
 @pytest.mark.parametrize("first", [False, True], ids=["as its second", "as its first"])
-@pytest.mark.parametrize("way", ["net", "route"])
+@pytest.mark.parametrize("way", ["net", "route", "route, checked before use", "route, its gateway is away"])
 def test_who_takes_a_nid_while_its_node_cannot_be_asked_loses_it(
     fabric: Fabric, way: str, first: bool, speaks: bool
 ) -> None:
@@ -65,8 +65,12 @@ def test_who_takes_a_nid_while_its_node_cannot_be_asked_loses_it(
     if way == "net":
         a.add_ni(A1.net, A1)
     else:
+        a.gateways.settings.check_routers_before_use = "checked" in way
+        away = {nid: fabric.nis.pop(nid) for nid in (NEAR,) if "away" in way}
         a.gateways.add(Net.parse("tcp9"), NEAR, 1, 0)
-    settle(fabric, 30)
+        settle(fabric, 20)
+        fabric.nis.update(away)
+    settle(fabric, 60)
     if speaks:
         speak(fabric, node, ours)
     assert peer(a, victim) is not peer(a, FOE)

@@ -16,8 +16,8 @@ from ulnet.wire.ping import PingInfo
 __all__ = ["Claims", "nids_told"]
 
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
-
-_MOST_UNASKED: Final = 16_384
+_MOST_ASKED: Final = 8  # times: the gateway that leads to a NID may not be there at first
+_MOST_UNASKED: Final = 16_384  # NIDs; the one that waits longest is not asked then
 
 _Vouching: TypeAlias = Sequence[Callable[[Nid], bool]]
 
@@ -57,19 +57,19 @@ class Claims:
         peers: PeerTable,
         nets: Mapping[Net, LocalNet],
         is_gateway: Callable[[Peer], bool],
-        routes_to: Callable[[Net], Sequence[object]],
+        routes_to: Callable[[Net], Sequence[Route]],
         usable: Callable[[Net], Sequence[Route]],
         leads_over: Callable[[Peer, Net], bool],
     ) -> None:
         self._peers = peers
         self._nets = nets
         self._is_gateway: Callable[[Peer], bool] = is_gateway
-        self._routes_to: Callable[[Net], Sequence[object]] = routes_to
+        self._routes_to: Callable[[Net], Sequence[Route]] = routes_to
         self._usable: Callable[[Net], Sequence[Route]] = usable
         self._leads_over: Callable[[Peer, Net], bool] = leads_over
         self._questions: dict[Peer, _Question] = {}
         self._suspects: dict[Peer, dict[Nid, None]] = {}  # NIDs behind which other nodes may be
-        self._unasked: dict[Nid, None] = {}  # taken while their nodes could not be asked
+        self._unasked: dict[Nid, int] = {}  # taken while their nodes could not be asked; how often since
         self._asked: set[Peer] = set()  # by such a NID, just now
         self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
 
@@ -100,23 +100,21 @@ class Claims:
                 continue
             for pni in unasked:
                 if pni.peer is peer:
-                    self.only_listed(pni)
+                    self.only_listed(pni, peer)
         if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
             peer.primary_nid = primary
         return refused
 
-    def only_listed(self, pni: PeerNi) -> None:
-        """Nobody but the peer that lists a NID says so: its node is asked as soon as it can be."""
-        if not pni.listed and not self._leads_to(pni.nid.net):
+    def only_listed(self, pni: PeerNi, peer: Peer) -> None:
+        """Nobody but `peer`, which lists a NID, says so: its node is asked once another way leads there."""
+        if not pni.listed and not self._leads_beside(peer, pni.nid.net):
             if len(self._unasked) >= _MOST_UNASKED:
                 del self._unasked[next(iter(self._unasked))]
-            self._unasked[pni.nid] = None
+            self._unasked[pni.nid] = 0
         pni.listed = True
 
     def _leads_beside(self, peer: Peer, net: Net) -> bool:
-        if net in self._nets or not self._leads_over(peer, net):
-            return self._leads_to(net)
-        return any(not peer.owns(route.gateway) for route in self._usable(net))
+        return net in self._nets or any(not peer.owns(route.gateway) for route in self._routes_to(net))
 
     def _leads_to(self, net: Net) -> bool:
         return net in self._nets or bool(self._routes_to(net))
@@ -229,15 +227,22 @@ class Claims:
             self._suspects.setdefault(pni.peer, {})[pni.nid] = None
 
     def reached(self, net: Net) -> list[Peer]:
-        """A way leads to a net since now: the peers that took NIDs of it before, and are asked by these."""
+        """A way leads to a net: the peers that took NIDs of it while none did, and are asked by these."""
         peers: dict[Peer, None] = {}
-        for nid in [nid for nid in self._unasked if nid.net == net]:
-            del self._unasked[nid]
-            pni = self._peers.find_ni(nid)
-            if pni is not None and pni.listed:
-                self.suspect(pni)
-                peers[pni.peer] = None
+        if self._unasked and (net in self._nets or self._usable(net)):
+            for nid in [nid for nid in self._unasked if nid.net == net]:
+                pni = self._peers.find_ni(nid)
+                if pni is None or not pni.listed or self._unasked[nid] >= _MOST_ASKED:
+                    del self._unasked[nid]
+                elif self._leads_beside(pni.peer, net):
+                    self._unasked[nid] += 1
+                    self.suspect(pni)
+                    peers[pni.peer] = None
         return list(peers)
+
+    def nets_behind(self, peer: Peer) -> set[Net]:
+        """The nets of NIDs that are to be asked once a way leads there, to which routes lead over a peer."""
+        return {net for net in {nid.net for nid in self._unasked} if self._leads_over(peer, net)}
 
     def has_suspects(self, peer: Peer) -> bool:
         """Whether such NIDs of a peer are still to be asked themselves."""

@@ -462,6 +462,8 @@ class Discovery:
         peer.error = None
         peer.mark(_DISCOVERED, _REDISCOVER)
         self._gateways.discovered(peer, False)
+        for net in self._claims.nets_behind(peer):
+            self.net_reached(net)
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:

@@ -188,7 +188,7 @@ class Merging:
         """The node behind this NID is known by another one already: what it told is about that peer."""
         owner.mark(0 if owner.configured else _MULTI_RAIL, _NO_DISCOVERY)
         for pni in owner.members.values() if not (owner.heard and self._claims.can_say(owner, peer)) else ():
-            self._claims.only_listed(pni)
+            self._claims.only_listed(pni, peer)
         owner.heard_at, owner.heard_from = peer.heard_at, peer.heard_from
         owner.info_size = max(owner.info_size, peer.info_size)
         known = owner.news

@@ -54,7 +54,8 @@ class StaleRates:
             if len(meter.past) > len(pairs) + 1:  # NIDs left
                 kept = {meter, *pairs}
                 meter.past = {path_load: past for path_load, past in meter.past.items() if path_load in kept}
-            if [path_load for path_load in (meter, *pairs) if _has_rate(path_load, meter.past, now)]:
+            rated = [path_load for path_load in (meter, *pairs) if _has_rate(path_load, meter.past, now)]
+            if rated or now - meter.fed_at < _STALE:  # its first rate may follow
                 self._known[meter] = None
         if self._known:
             self._timer = self._state.timers.at(now + _LOOK, self._look)
