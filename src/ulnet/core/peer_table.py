@@ -25,7 +25,8 @@ MAX_UNCONFIGURED = 65536
 _NOT_LISTED = 4  # one in so many is none that another peer's list brought: who calls finds room
 _MANY = 256  # NIDs: who lists more gives some up for those who list fewer, where there is no room
 _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
-_GONE = 64  # peers that left last, and stay as they were for whoever still works with them
+_GONE = 64  # peers that left last, and stay as they were for whoever still works with them …
+_GONE_NIDS = 1024  # … as long as they have no more NIDs in all
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _CONFIGURED = int(PeerFlag.CONFIGURED)
@@ -52,9 +53,10 @@ class PeerTable:
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
         self._heard: dict[Peer, None] = {}  # those of them that were looked at, and had been heard
         self._unconfigured = 0  # their NIDs
-        self._many: dict[Peer, None] = {}  # those that had very many of them
+        self._many: dict[Peer, None] = {}  # those that have very many of them
         self._locks = 0
         self._gone: deque[Peer] = deque()
+        self._gone_nids = 0
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(list(self._peers))
@@ -362,10 +364,14 @@ class PeerTable:
         if not peer.configured:
             self._strangers.pop(peer, None)
             self._heard.pop(peer, None)
+            self._many.pop(peer, None)
             self._unconfigured -= len(peer.members)
         self._gone.append(peer)
-        if len(self._gone) > _GONE:
-            self._gone.popleft().fall_apart()
+        self._gone_nids += len(peer.members)
+        while len(self._gone) > 1 and (len(self._gone) > _GONE or self._gone_nids > _GONE_NIDS):
+            oldest = self._gone.popleft()
+            self._gone_nids -= len(oldest.members)
+            oldest.fall_apart()
 
     def _has_room(self, keep: Peer | None = None) -> bool:
         """Whether one more NID of a stranger fits, if need be in the place of one long idle.
@@ -399,9 +405,6 @@ class PeerTable:
 
     def _take_back(self, keep: Peer) -> bool:
         """Take a NID from who lists most, for a peer that lists far fewer; whether there was one."""
-        self._many = dict.fromkeys(
-            peer for peer in self._many if len(peer.members) > _MANY and not (peer.gone or peer.configured)
-        )
         if len(keep.members) >= _MANY or not self._many:
             return False
         most = max(self._many, key=lambda peer: len(peer.members))
@@ -461,6 +464,8 @@ class PeerTable:
         peer.generation.invalidate("NIDs")
         if not peer.configured:
             self._unconfigured -= len(gone)
+            if len(peer.members) <= _MANY:
+                self._many.pop(peer, None)
         for net in dict.fromkeys(nid.net for nid in gone):
             peer_net = peer.nets[net]
             if len(taken) == 1:  # thousands may go one by one
