@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ulnet.core.ni import NI
 from ulnet.core.path_load import PathLoad
-from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
+from ulnet.core.peer import Allowance, Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
 from ulnet.core.peer_rules import check_add, check_delete, named
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Net, Nid
@@ -27,6 +27,7 @@ _MANY = 256  # NIDs: who lists more gives some up for those who list fewer, wher
 _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 _GONE = 64  # peers that left last, and stay as they were for whoever still works with them …
 _GONE_NIDS = 1024  # … as long as they have no more NIDs in all
+_ALLOWANCES = 4096  # NIDs that left their peers last, of which is kept what they may have this node do
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _CONFIGURED = int(PeerFlag.CONFIGURED)
@@ -57,6 +58,7 @@ class PeerTable:
         self._locks = 0
         self._gone: deque[Peer] = deque()
         self._gone_nids = 0
+        self._allowances: dict[Nid, Allowance] = {}
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(list(self._peers))
@@ -355,9 +357,8 @@ class PeerTable:
         self._parts.peer_removed(peer)
 
     def _take_out(self, peer: Peer) -> None:
-        for nid, pni in peer.members.items():
-            del self._by_nid[nid]
-            pni.close_paths()
+        for pni in peer.members.values():
+            self._let_go(pni)
         peer.gone = True
         peer.generation.invalidate("NIDs")
         del self._peers[peer]
@@ -440,12 +441,25 @@ class PeerTable:
         peer.turns.clear()
         peer.generation.invalidate("NIDs")
         self._by_nid[pni.nid] = pni
+        allowance = self._allowances.get(pni.nid)
+        if allowance is not None:
+            peer.allowance.limit(allowance)
         if not peer.configured:
             self._unconfigured += 1
             if len(peer.members) == _MANY + 1:
                 self._many[peer] = None
         self._parts.peer_ni_added(pni)
         return pni
+
+    def _let_go(self, pni: PeerNi) -> None:
+        """A NID leaves its peer. If it spoke itself, it is limited in the next one as it was there."""
+        del self._by_nid[pni.nid]
+        pni.close_paths()
+        if pni.heard_at >= 0 or (pni.peer.flags & _DISCOVERED and not pni.listed):
+            self._allowances.pop(pni.nid, None)
+            self._allowances[pni.nid] = pni.peer.allowance
+            if len(self._allowances) > _ALLOWANCES:
+                del self._allowances[next(iter(self._allowances))]
 
     def _drop(self, peer: Peer, nids: Iterable[Nid]) -> None:
         for pni in self._detach(peer, nids):
@@ -458,8 +472,7 @@ class PeerTable:
             return []
         taken = [peer.members.pop(nid) for nid in gone]
         for pni in taken:
-            del self._by_nid[pni.nid]
-            pni.close_paths()
+            self._let_go(pni)
         peer.turns.clear()
         peer.generation.invalidate("NIDs")
         if not peer.configured:

@@ -427,6 +427,8 @@ class Discovery:
                     errno.EPROTO,
                     f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
                 )
+            if not self._asking.may(peer):
+                raise LNetError(errno.EAGAIN, "its list is long, as are others, and no message waits for it")
             question = None if peer.check_nid is not None else self._claims.asks(peer)
             if self._claims.asks_suspect(peer):
                 peer.attempts -= 1  # others' lists may have brought it: no message fails for that
@@ -507,7 +509,7 @@ class Discovery:
         info = None
         try:
             info = PingInfo.unpack(data)
-            peer.info_size = max(peer.info_size, size_needed(data))
+            peer.allowance.info_size = max(peer.allowance.info_size, size_needed(data))
         except WireError:
             pass
         self._exchanges.end(peer, PING)

@@ -189,7 +189,7 @@ class Merging:
         for pni in owner.members.values() if not (owner.heard and self._claims.can_say(owner)) else ():
             self._claims.only_listed(pni)
         owner.heard_at, owner.heard_from = peer.heard_at, peer.heard_from
-        owner.info_size = max(owner.info_size, peer.info_size)
+        owner.allowance.limit(peer.allowance)
         known = owner.news
         if known is None or known.sequence < news.sequence or not owner.multi_rail:
             owner.news = news
