@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
-from ulnet.core.peer import Peer, PeerFlag
+from ulnet.core.ni import MAX_HEALTH
+from ulnet.core.peer import Peer, PeerFlag, PeerNi
 from ulnet.core.state import NodeState
 from ulnet.wire.ping import MIN_INFO_SIZE
 
@@ -23,37 +24,48 @@ _FORCE_PING = int(PeerFlag.FORCE_PING)
 class Asking:
     """Has peers asked anew who they are, as often as they may be. `want` begins the discovery of one."""
 
-    __slots__ = ("_later", "_long_at", "_needed_for", "_state", "_want")
+    __slots__ = ("_later", "_long_at", "_needed_for", "_state", "_suspect", "_want")
 
     def __init__(
-        self, state: NodeState, needed_for: Callable[[Peer], str], want: Callable[[Peer], None]
+        self,
+        state: NodeState,
+        needed_for: Callable[[Peer], str],
+        suspect: Callable[[PeerNi], None],
+        want: Callable[[Peer], None],
     ) -> None:
         self._state = state
+        self._suspect: Callable[[PeerNi], None] = suspect
         self._needed_for: Callable[[Peer], str] = needed_for
         self._want: Callable[[Peer], None] = want
-        self._later: set[Peer] = set()  # that are asked when they may be again
+        # Those that are asked when they may be again, and which of their NIDs are asked then.
+        self._later: dict[Peer, dict[PeerNi, None]] = {}
         self._long_at = 0.0  # when all long answers that nothing waited for are paid for
 
-    def ask(self, peer: Peer, always: bool) -> None:
-        """What another peer says of its NIDs tells something of this one: does this one say so too?"""
-        if always:
-            if self.must(peer):
-                self._want(peer)
-            return
+    def ask(self, peer: Peer) -> None:
+        """What was said by, or of, a NID of a peer tells that it may have others now."""
+        if self.must(peer):
+            self._want(peer)
+
+    def doubt(self, peer: Peer, suspects: Collection[PeerNi]) -> None:
+        """Another one lists NIDs of a peer: does this one say so too? The suspects are asked themselves."""
         now, asked_at = self._state.clock(), peer.allowance.asked_at
         if asked_at and now - asked_at < _ASK_AGAIN:  # whoever says so, as often as they like
             if peer not in self._later:
-                self._later.add(peer)
+                self._later[peer] = {}
                 self._state.timers.at(asked_at + _ASK_AGAIN, lambda: self._again(peer))
+            self._later[peer].update(dict.fromkeys(suspects))
             return
+        for pni in suspects:
+            if pni.health == MAX_HEALTH and pni.failed_at <= pni.heard_at:  # not silent
+                self._suspect(pni)
         peer.allowance.asked_at = now
         peer.mark(_FORCE_PING, _UPTODATE)
         self._want(peer)
 
     def _again(self, peer: Peer) -> None:
-        self._later.discard(peer)
+        suspects = self._later.pop(peer)
         if not peer.gone:
-            self.ask(peer, False)
+            self.doubt(peer, [pni for pni in suspects if pni.peer is peer])
 
     def must(self, peer: Peer) -> bool:
         """A push told nothing: its peer must be asked. False: not now, for its answers are long.

@@ -85,11 +85,11 @@ class Discovery:
         self._claims = Claims(
             state.peers, state.nets, gateways.is_gateway, gateways.table.to, gateways.leads_over
         )
-        self._asking = Asking(state, gateways.needed_for, self._want)
+        self._asking = Asking(state, gateways.needed_for, self._claims.suspect, self._want)
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
-            self._asking.ask, self._ask_who, self._discover_secured, self._move_waiting,
+            self._asking, self._ask_who, self._discover_secured, self._move_waiting,
         )
         # fmt: on
         self._secured_asked = 0  # under way
@@ -162,7 +162,7 @@ class Discovery:
         if self._claims.is_answer(peer, source, sender, info):
             self._learn(peer, info)
         else:
-            self._asking.ask(peer, True)
+            self._asking.ask(peer)
 
     def _learn(self, peer: Peer, info: PingInfo) -> None:
         if peer.flags & _DISCOVERED and not peer.flags & _DISCOVERING:
@@ -388,7 +388,7 @@ class Discovery:
                 return
         elif exchange.kind == WHO:
             return
-        self._asking.ask(peer, True)
+        self._asking.ask(peer)
 
     def _discover_secured(self, nid: Nid) -> None:
         """A list has a NID that only a certificate can give: its node may show one there, as its own peer."""
@@ -427,6 +427,7 @@ class Discovery:
                     errno.EPROTO,
                     f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
                 )
+            self._claims.ended(peer)
             if not self._asking.may(peer):
                 raise LNetError(errno.EAGAIN, "its list is long, as are others, and no message waits for it")
             question = None if peer.check_nid is not None else self._claims.asks(peer)
@@ -473,6 +474,7 @@ class Discovery:
         """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
         peer.attempts = 0
         peer.news = peer.merging = None
+        self._claims.ended(peer)
         peer.mark(_REDISCOVER, STATE_MASK | _FAILED | _DATA_PRESENT | _FORCE_PING | _FORCE_PUSH)
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)
@@ -569,7 +571,7 @@ class Discovery:
         if info is None or not is_its or source not in told:
             who = own and (info is None or is_its or not direct) and self._ask_who(pni, f"{WHO} {source}")
             if direct or not who:
-                self._asking.ask(peer, True)
+                self._asking.ask(peer)
             return
         self._answers.take_push(peer, info)
         self._feed(peer, Input.PUSHED)
