@@ -9,7 +9,7 @@ import pytest
 from control.discovery.test_discovery_elsewhere import settle
 from control.discovery.test_discovery_handover import lie
 from control.discovery.test_discovery_hostile import answer, attach, info, peer, push, put
-from control.discovery.test_discovery_takeover import FOE, A
+from control.discovery.test_discovery_takeover import FOE, A, pushed_by
 from support.fabric import Fabric
 from ulnet.nid import Nid
 from ulnet.wire.lnet import MsgType
@@ -175,3 +175,17 @@ def test_that_a_nid_is_asked_is_forgotten_when_the_round_ends_otherwise(fabric: 
     fabric.run()
     assert victim.exchanges == {}
     assert not a.discovery._claims.asks_suspect(victim)
+
+
+def test_few_nids_of_a_peer_are_asked_at_a_time(fabric: Fabric) -> None:
+    """Three hundred were, with a buffer of 16 KiB each."""
+    a, foe = fabric.node(str(A), discovery=True), fabric.node(str(FOE))
+    listed = [Nid.parse(f"10.0.9.{number}@tcp") for number in range(1, 201)]
+    answer(foe, lie(2, *listed))
+    put(a, FOE)
+    fabric.run()
+    assert len(peer(a, FOE).members) == 201
+    for nid in listed:
+        pushed_by(nid, a, nid, bytes(32))
+        a.tick(fabric.clock.now)
+    assert 60 <= len(peer(a, FOE).exchanges) <= 66

@@ -39,6 +39,7 @@ __all__ = ["Discovery"]
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
 _MOST_SECURED: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
+_MOST_ASKED: Final = 64  # exchanges of a peer at a time: twice as many as its pushes may begin for long
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -364,7 +365,7 @@ class Discovery:
         One is asked at a time for what others say, and any for what came in its name, or users want.
         """
         peer = pni.peer
-        if pni.listed and self.active and kind not in peer.exchanges:
+        if pni.listed and self.active and kind not in peer.exchanges and len(peer.exchanges) < _MOST_ASKED:
             try:
                 self._exchanges.ask_who(peer, kind, pni.nid, self._said_who)
             except LNetError:
