@@ -1,10 +1,10 @@
 """How many pushes are taken: a push costs this node up to 20 µs for each NID that it lists.
 
-Each peer has a token bucket, and so has each next hop for what it sends for others. All peers share two more:
-many at once would take all of this node's time otherwise. Peers whose pushes others send share two of their
-own, so that invented sources take nothing from peers with a connection. Configured peers and gateways take
-nothing from what is shared. A push that is not taken changes nothing; its peer is asked before the next
-message to it.
+Each peer has a token bucket (`Allowance.silent_at` says when it is full), and so has each next hop for what
+it sends for others. All peers share two more: many at once would take all of this node's time otherwise.
+Peers whose pushes others send share two of their own, so that invented sources take nothing from peers with
+a connection. Configured peers and gateways take nothing from what is shared. A push that is not taken
+changes nothing; its peer is asked before the next message to it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event
-from ulnet.core.peer import PUSH_ROOM, Peer
 from ulnet.core.state import NodeState
 from ulnet.nid import Nid
 from ulnet.wire.ping import MIN_INFO_SIZE
@@ -22,13 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PushLimits"]
 
+_PUSH_ROOM: Final = 65536.0  # bytes: of a peer that has been silent
 _PUSH_RATE: Final = 4096  # bytes a second that a peer may push for long: fifteen times 16 NIDs
-_RELAY_ROOM: Final = 2 * PUSH_ROOM  # bytes that a node may push for others at once: for 480 …
+_RELAY_ROOM: Final = 2 * _PUSH_ROOM  # bytes that a node may push for others at once: for 480 …
 _RELAY_RATE: Final = 8 * _PUSH_RATE  # … and a second for long
 _MOST_RELAYS: Final = 1024
-_ALL_ROOM: Final = 24 * PUSH_ROOM  # of all at once: what 5,700 nodes push that start together …
+_ALL_ROOM: Final = 24 * _PUSH_ROOM  # of all at once: what 5,700 nodes push that start together …
 _ALL_RATE: Final = 32 * _PUSH_RATE  # … and a second for long: 480 pushes
-_LONG_ROOM: Final = 2 * PUSH_ROOM  # of all that exceeds 15 NIDs of a push: eight lists of 1,000 …
+_LONG_ROOM: Final = 2 * _PUSH_ROOM  # of all that exceeds 15 NIDs of a push: eight lists of 1,000 …
 _LONG_RATE: Final = 8 * _PUSH_RATE  # … and a second for long: two
 
 
@@ -91,17 +91,18 @@ class PushLimits:
         if peer is None:
             return True
         now = self._state.clock()
-        size = min(max(event.rlength, MIN_INFO_SIZE), PUSH_ROOM)
+        size = min(max(event.rlength, MIN_INFO_SIZE), _PUSH_ROOM)
+        silent_at = max(peer.allowance.silent_at, now) + size / _PUSH_RATE
         relay = None if event.sender == event.source else self._relay(event.sender, now)
         shared = None
         if not (peer.configured or self._parts.needed_for(peer)):
             shared = self._direct if relay is None else self._relayed
-        if not self._own(peer, size, now) or (relay is not None and not relay.has(size, now)):
+        if silent_at > now + _PUSH_ROOM / _PUSH_RATE or (relay is not None and not relay.has(size, now)):
             why = "more pushes than a peer may send"
         elif shared is not None and not shared.has(size, now):
             why = "more pushes than all peers may send"
         else:
-            peer.push_room -= size
+            peer.allowance.silent_at = silent_at
             for one in (relay, shared):
                 if one is not None:
                     one.take(size)
@@ -109,13 +110,6 @@ class PushLimits:
         self._state.stats.drops[why] += 1
         self._parts.push_refused(peer)
         return False
-
-    @staticmethod
-    def _own(peer: Peer, size: float, now: float) -> bool:
-        """Whether it is within what its peer may send."""
-        peer.push_room = min(peer.push_room + (now - peer.pushed_at) * _PUSH_RATE, PUSH_ROOM)
-        peer.pushed_at = now
-        return peer.push_room >= size
 
     def _relay(self, sender: Nid, now: float) -> TokenBucket:
         """What a next hop may send for others: that one may name ever new ones."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ulnet.wire.ping import PingInfo
 
 __all__ = [
-    "PUSH_ROOM",
+    "Allowance",
     "Exchange",
     "Peer",
     "PeerFlag",
@@ -36,7 +36,6 @@ __all__ = [
     "may_be_peer",
 ]
 
-PUSH_ROOM: Final = 65536.0  # bytes: of a peer that has been silent
 _NO_PATHWAYS: Mapping[Nid, int] = {}
 _NONE_WAITS: Final[deque[Msg]] = deque()  # shared: an empty one takes 624 bytes, and most peers never need it
 
@@ -266,47 +265,35 @@ class Waiter:
             self._mistake(exc, f"who waited for the discovery of {self.nid} failed")
 
 
+class Allowance:
+    """What a peer may have this node do for it. A NID that leaves its peer brings it to the next one."""
+
+    __slots__ = ("asked_at", "info_size", "pushed_nothing_at", "silent_at")
+
+    def __init__(self) -> None:
+        self.silent_at: float = 0.0  # when it may push as much as one that was silent; seconds
+        self.info_size: int = 0  # the most its info took, bytes
+        self.asked_at: float = 0.0  # whether it is another peer, as that says; seconds
+        self.pushed_nothing_at: float = -math.inf  # when a push that told nothing last had it asked; seconds
+
+    def limit(self, other: Allowance) -> None:
+        """Be no more than that of another peer that the same node was."""
+        self.silent_at = max(self.silent_at, other.silent_at)
+        self.info_size = max(self.info_size, other.info_size)
+        self.asked_at = max(self.asked_at, other.asked_at)
+        self.pushed_nothing_at = max(self.pushed_nothing_at, other.pushed_nothing_at)
+
+
 class Peer:
     """A node as we know it: its primary NID and all others, grouped by net."""
 
-    __slots__ = (
-        "asked_at",
-        "attempts",
-        "check_nid",
-        "check_timeout",
-        "differences",
-        "error",
-        "exchanges",
-        "flags",
-        "generation",
-        "gone",
-        "guard",
-        "heard_at",
-        "heard_from",
-        "info_size",
-        "locked_at",
-        "members",
-        "merging",
-        "nets",
-        "news",
-        "parked",
-        "path_loads",
-        "prefix",
-        "primary_nid",
-        "push_room",
-        "pushed_at",
-        "pushed_nothing_at",
-        "pushed_sequence",
-        "rates",
-        "remote_sequence",
-        "says",
-        "seq",
-        "settled",
-        "stale",
-        "state",
-        "turns",
-        "waiters",
-    )
+    # fmt: off
+    __slots__ = ("allowance", "attempts", "check_nid", "check_timeout", "differences", "error",
+                 "exchanges", "flags", "generation", "gone", "guard", "heard_at", "heard_from",
+                 "locked_at", "members", "merging", "nets", "news", "parked", "path_loads", "prefix",
+                 "primary_nid", "pushed_sequence", "rates", "remote_sequence", "says", "seq", "settled",
+                 "stale", "state", "turns", "waiters")
+    # fmt: on
 
     def __init__(self, primary_nid: Nid, flags: int = 0) -> None:
         self.primary_nid: Nid = primary_nid
@@ -325,21 +312,17 @@ class Peer:
         self.generation: Generation = Generation()  # of its flags, its NIDs, and their state
         self.turns: dict[object, dict[object, int]] = {}  # of weighted ways: messages in this round
         # Of discovery:
+        self.allowance: Allowance = Allowance()
         self.remote_sequence: int = 0  # of the last info it sent
-        self.push_room: float = PUSH_ROOM  # bytes that it may push, more with time, as of …
-        self.pushed_at: float = 0.0  # … its last push; seconds
         self.pushed_sequence: int = 0  # of the last push that it acknowledged
         self.heard_at: Nid | None = None  # our NID that its last ping reply came to
         self.heard_from: Nid | None = None  # its NID that sent it
-        self.info_size: int = 0  # the most its info took, bytes
         self.attempts: int = 0  # pings of this round
         self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
         self.check_timeout: float | None = None  # of a gateway: for all pings and pushes to it
         self.news: PingInfo | None = None  # to be merged
         # News that are merged in several turns, and how many of their NIDs are merged.
         self.merging: tuple[PingInfo, int] | None = None
-        self.asked_at: float = 0.0  # whether it is another peer, as that says; seconds
-        self.pushed_nothing_at: float = -math.inf  # when a push that told nothing last had it asked; seconds
         self.stale: bool = False  # another one came while it was asked
         self.says: frozenset[Nid] = frozenset()  # of NIDs that other peers have, those that it last listed
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way

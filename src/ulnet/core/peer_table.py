@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ulnet.core.ni import NI
 from ulnet.core.path_load import PathLoad
-from ulnet.core.peer import Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
+from ulnet.core.peer import Allowance, Peer, PeerFlag, PeerNet, PeerNi, may_be_listed, may_be_peer
 from ulnet.core.peer_rules import check_add, check_delete, named
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NID, Net, Nid
@@ -25,7 +25,9 @@ MAX_UNCONFIGURED = 65536
 _NOT_LISTED = 4  # one in so many is none that another peer's list brought: who calls finds room
 _MANY = 256  # NIDs: who lists more gives some up for those who list fewer, where there is no room
 _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
-_GONE = 64  # peers that left last, and stay as they were for whoever still works with them
+_GONE = 64  # peers that left last, and stay as they were for whoever still works with them …
+_GONE_NIDS = 1024  # … as long as they have no more NIDs in all
+_ALLOWANCES = 4096  # NIDs that left their peers last, of which is kept what they may have this node do
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _CONFIGURED = int(PeerFlag.CONFIGURED)
@@ -52,9 +54,11 @@ class PeerTable:
         self._strangers: dict[Peer, None] = {}  # those not configured, longest known first
         self._heard: dict[Peer, None] = {}  # those of them that were looked at, and had been heard
         self._unconfigured = 0  # their NIDs
-        self._many: dict[Peer, None] = {}  # those that had very many of them
+        self._many: dict[Peer, None] = {}  # those that have very many of them
         self._locks = 0
         self._gone: deque[Peer] = deque()
+        self._gone_nids = 0
+        self._allowances: dict[Nid, Allowance] = {}
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(list(self._peers))
@@ -353,19 +357,22 @@ class PeerTable:
         self._parts.peer_removed(peer)
 
     def _take_out(self, peer: Peer) -> None:
-        for nid, pni in peer.members.items():
-            del self._by_nid[nid]
-            pni.close_paths()
+        for pni in peer.members.values():
+            self._let_go(pni)
         peer.gone = True
         peer.generation.invalidate("NIDs")
         del self._peers[peer]
         if not peer.configured:
             self._strangers.pop(peer, None)
             self._heard.pop(peer, None)
+            self._many.pop(peer, None)
             self._unconfigured -= len(peer.members)
         self._gone.append(peer)
-        if len(self._gone) > _GONE:
-            self._gone.popleft().fall_apart()
+        self._gone_nids += len(peer.members)
+        while len(self._gone) > 1 and (len(self._gone) > _GONE or self._gone_nids > _GONE_NIDS):
+            oldest = self._gone.popleft()
+            self._gone_nids -= len(oldest.members)
+            oldest.fall_apart()
 
     def _has_room(self, keep: Peer | None = None) -> bool:
         """Whether one more NID of a stranger fits, if need be in the place of one long idle.
@@ -399,9 +406,6 @@ class PeerTable:
 
     def _take_back(self, keep: Peer) -> bool:
         """Take a NID from who lists most, for a peer that lists far fewer; whether there was one."""
-        self._many = dict.fromkeys(
-            peer for peer in self._many if len(peer.members) > _MANY and not (peer.gone or peer.configured)
-        )
         if len(keep.members) >= _MANY or not self._many:
             return False
         most = max(self._many, key=lambda peer: len(peer.members))
@@ -437,12 +441,25 @@ class PeerTable:
         peer.turns.clear()
         peer.generation.invalidate("NIDs")
         self._by_nid[pni.nid] = pni
+        allowance = self._allowances.get(pni.nid)
+        if allowance is not None:
+            peer.allowance.limit(allowance)
         if not peer.configured:
             self._unconfigured += 1
             if len(peer.members) == _MANY + 1:
                 self._many[peer] = None
         self._parts.peer_ni_added(pni)
         return pni
+
+    def _let_go(self, pni: PeerNi) -> None:
+        """A NID leaves its peer. If it spoke itself, it is limited in the next one as it was there."""
+        del self._by_nid[pni.nid]
+        pni.close_paths()
+        if pni.heard_at >= 0 or (pni.peer.flags & _DISCOVERED and not pni.listed):
+            self._allowances.pop(pni.nid, None)
+            self._allowances[pni.nid] = pni.peer.allowance
+            if len(self._allowances) > _ALLOWANCES:
+                del self._allowances[next(iter(self._allowances))]
 
     def _drop(self, peer: Peer, nids: Iterable[Nid]) -> None:
         for pni in self._detach(peer, nids):
@@ -455,12 +472,13 @@ class PeerTable:
             return []
         taken = [peer.members.pop(nid) for nid in gone]
         for pni in taken:
-            del self._by_nid[pni.nid]
-            pni.close_paths()
+            self._let_go(pni)
         peer.turns.clear()
         peer.generation.invalidate("NIDs")
         if not peer.configured:
             self._unconfigured -= len(gone)
+            if len(peer.members) <= _MANY:
+                self._many.pop(peer, None)
         for net in dict.fromkeys(nid.net for nid in gone):
             peer_net = peer.nets[net]
             if len(taken) == 1:  # thousands may go one by one

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from control.discovery.test_discovery_elsewhere import settle
 from control.discovery.test_discovery_handover import lie
-from control.discovery.test_discovery_hostile import answer, attach, peer, push, put
-from control.discovery.test_discovery_takeover import FOE, A
+from control.discovery.test_discovery_hostile import answer, attach, info, peer, push, put
+from control.discovery.test_discovery_takeover import FOE, A, pushed_by
 from support.fabric import Fabric
 from ulnet.nid import Nid
+from ulnet.wire.lnet import MsgType
 
 FIRST, SECOND, OTHER = (Nid.parse(f"10.0.0.{number}@tcp") for number in (7, 8, 5))
 
@@ -91,3 +94,97 @@ def test_messages_for_a_nid_that_moves_go_on_while_what_is_left_of_its_peer_is_a
     assert list(left.nids()) == [FIRST]
     assert len(got) == before + len(sent)
     assert not [event for one in sent for event in one if event.status]
+
+
+def test_nids_that_another_lists_all_the_time_are_asked_once_in_ten_seconds(fabric: Fabric) -> None:
+    """Its peer, which is configured with more than it tells, was pinged once in each round trip."""
+    a, foe, node = (fabric.node(str(nid), discovery=True) for nid in (A, FOE, FIRST))
+    node.add_ni(SECOND.net, SECOND)
+    a.peers.add(FIRST, [SECOND])
+    answer(node, info(9, FIRST))
+    for core in (a, foe, node):
+        attach(core)
+    for core, nid in ((a, FIRST), (a, SECOND), (foe, A), (a, FOE)):
+        put(core, nid)
+    fabric.run()
+    fabric.clock.now += 12
+    asked = {FIRST: 0, SECOND: 0}
+    for turn in range(800):
+        if turn < 600:
+            push(foe, A, lie(10 + turn, SECOND))
+        fabric.clock.now += 0.025
+        for core in fabric.cores:
+            core.tick(fabric.clock.now)
+        for _ in range(len(fabric.wire)):
+            msg = fabric.wire[0][1]
+            if msg.hdr.type == MsgType.GET and msg.next_nid in asked:
+                asked[msg.next_nid] += 1
+            fabric.step()
+    assert 2 <= asked[SECOND] <= 4
+    assert asked[FIRST] <= 4
+
+
+def test_one_that_is_silent_is_not_asked_again_when_that_may_be(fabric: Fabric) -> None:
+    a, foe, node = (fabric.node(str(nid), discovery=True) for nid in (A, FOE, FIRST))
+    node.add_ni(SECOND.net, SECOND)
+    a.peers.add(FIRST, [SECOND])
+    for core in (a, foe, node):
+        attach(core)
+    for core, nid in ((a, FIRST), (a, SECOND), (foe, A), (a, FOE)):
+        put(core, nid)
+    fabric.run()
+    fabric.clock.now += 12
+    lost = 0
+    for turn in range(300):
+        push(foe, A, lie(10 + turn, SECOND))
+        fabric.clock.now += 0.1
+        for core in fabric.cores:
+            core.tick(fabric.clock.now)
+        while fabric.wire:
+            if fabric.wire[0][1].next_nid == SECOND:
+                fabric.wire.popleft()
+                lost += "ping" in peer(a, FIRST).exchanges  # else it is the health that is looked after
+            else:
+                fabric.step()
+    assert lost == 1
+
+
+def test_that_a_nid_is_asked_is_forgotten_when_the_round_ends_otherwise(fabric: Fabric) -> None:
+    """The next ping that was lost was taken for one to that NID: what waited was not told why."""
+    a, foe = fabric.node(str(A), discovery=True), fabric.node(str(FOE))
+    node = fabric.node(str(FIRST), str(SECOND), discovery=True)
+    a.peers.add(FIRST, [SECOND])
+    for core in (a, foe, node):
+        attach(core)
+    for core, nid in ((a, FIRST), (a, SECOND), (foe, A), (a, FOE)):
+        put(core, nid)
+    fabric.run()
+    fabric.clock.now += 12
+    victim = peer(a, FIRST)
+    a.discovery.push_anyway(victim)
+    a.tick(fabric.clock.now)
+    fabric.wire.popleft()
+    push(foe, A, lie(10, SECOND))
+    while not (asking := [one for one in fabric.wire if one[1].next_nid == SECOND]):
+        fabric.step()
+        a.tick(fabric.clock.now)
+    fabric.wire.remove(asking[0])
+    victim.error = (errno.EIO, "the push is lost")
+    a.discovery._push_lost(victim)
+    fabric.run()
+    assert victim.exchanges == {}
+    assert not a.discovery._claims.asks_suspect(victim)
+
+
+def test_few_nids_of_a_peer_are_asked_at_a_time(fabric: Fabric) -> None:
+    """Three hundred were, with a buffer of 16 KiB each."""
+    a, foe = fabric.node(str(A), discovery=True), fabric.node(str(FOE))
+    listed = [Nid.parse(f"10.0.9.{number}@tcp") for number in range(1, 201)]
+    answer(foe, lie(2, *listed))
+    put(a, FOE)
+    fabric.run()
+    assert len(peer(a, FOE).members) == 201
+    for nid in listed:
+        pushed_by(nid, a, nid, bytes(32))
+        a.tick(fabric.clock.now)
+    assert 60 <= len(peer(a, FOE).exchanges) <= 66

@@ -347,7 +347,7 @@ def test_a_push_beyond_what_a_peer_may_send_is_asked_for_when_it_matters(fabric:
     put(a, B)
     fabric.run()
     before = b.info.sequence
-    peer(a, B).push_room, peer(a, B).pushed_at = 0.0, fabric.clock.now
+    peer(a, B).allowance.silent_at = fabric.clock.now + 16
     b.add_ni(B1.net, B1)
     fabric.run()
     assert b.info.sequence > before

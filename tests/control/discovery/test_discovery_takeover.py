@@ -304,7 +304,7 @@ def test_a_reply_that_claims_to_be_huge_has_little_memory_taken(fabric: Fabric) 
         answer(foe, bytes(head))
         pushed_by(FOE, a, FOE, bytes(32))  # no info: it is asked
         fabric.run()
-        assert peer(a, FOE).info_size == (0 if claimed > 1 << 17 else claimed)
+        assert peer(a, FOE).allowance.info_size == (0 if claimed > 1 << 17 else claimed)
 
 
 def test_who_answers_with_long_lists_is_not_asked_for_each_of_its_pushes(fabric: Fabric) -> None:

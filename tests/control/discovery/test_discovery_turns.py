@@ -294,7 +294,7 @@ def test_buffers_that_are_too_small_grow(fabric: Fabric) -> None:
     fabric.run()
     assert sent.kinds == ["SEND", "ACK"]
     assert len(known(a, B)) == len(known(b, A)) == 31
-    assert peer(a, B).info_size == 16 + 16 * 32
+    assert peer(a, B).allowance.info_size == 16 + 16 * 32
     assert peer(a, B).flags == peer(b, A).flags == KNOWN
     fabric.assert_conserved()
 

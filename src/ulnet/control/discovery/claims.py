@@ -252,9 +252,15 @@ class Claims:
         """Whether the ping under way asks such a NID."""
         return peer in self._asked
 
+    def ended(self, peer: Peer) -> None:
+        """No ping is under way to a peer (any more)."""
+        self._asked.discard(peer)
+        question = self._questions.get(peer)
+        if question is not None:
+            question.sent = False
+
     def asks(self, peer: Peer) -> Nid | None:
         """The NID that a ping must go to, if any; it is sent now."""
-        self._asked.discard(peer)
         question = self._questions.get(peer)
         if question is not None:
             question.sent = peer.owns(question.target)

@@ -58,9 +58,8 @@ class Exchanges:
     def ping(self, peer: Peer, nid: Nid | None, done: Callable[[Exchange, Event], None]) -> None:
         """Ask the peer for its info, by that NID if there is one. Raises LNetError."""
         timeout = peer.check_timeout if nid is None else _PATIENCE
-        self._ask(
-            Exchange(peer, PING), nid or peer.check_nid, max(MIN_INFO_SIZE, peer.info_size), timeout, done
-        )
+        size = max(MIN_INFO_SIZE, peer.allowance.info_size)
+        self._ask(Exchange(peer, PING), nid or peer.check_nid, size, timeout, done)
 
     def ask_who(self, peer: Peer, kind: str, nid: Nid, done: Callable[[Exchange, Event], None]) -> None:
         """Ask that NID of the peer alone who is there. Raises LNetError."""

@@ -39,6 +39,7 @@ __all__ = ["Discovery"]
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
 _MOST_SECURED: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
+_MOST_ASKED: Final = 64  # exchanges of a peer at a time: twice as many as its pushes may begin for long
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -90,7 +91,7 @@ class Discovery:
             gateways.usable,
             gateways.leads_over,
         )
-        self._asking = Asking(state, gateways.needed_for, self._want)
+        self._asking = Asking(state, gateways.needed_for, self._claims.suspect, self._want)
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
@@ -167,7 +168,7 @@ class Discovery:
         if self._claims.is_answer(peer, source, sender, info):
             self._learn(peer, info)
         else:
-            self._asking.ask(peer, always=True)
+            self._asking.ask(peer)
 
     def _learn(self, peer: Peer, info: PingInfo) -> None:
         if peer.flags & _DISCOVERED and not peer.flags & _DISCOVERING:
@@ -369,7 +370,7 @@ class Discovery:
         One is asked at a time for what others say, and any for what came in its name, or users want.
         """
         peer = pni.peer
-        if pni.listed and self.active and kind not in peer.exchanges:
+        if pni.listed and self.active and kind not in peer.exchanges and len(peer.exchanges) < _MOST_ASKED:
             try:
                 self._exchanges.ask_who(peer, kind, pni.nid, self._said_who)
             except LNetError:
@@ -393,7 +394,7 @@ class Discovery:
                 return
         elif exchange.kind == WHO:
             return
-        self._asking.ask(peer, always=True)
+        self._asking.ask(peer)
 
     def _discover_secured(self, nid: Nid) -> None:
         """A list has a NID that only a certificate can give: its node may show one there, as its own peer."""
@@ -432,6 +433,9 @@ class Discovery:
                     errno.EPROTO,
                     f"{peer.primary_nid} answers pings with what is no whole ping info: see what runs there",
                 )
+            self._claims.ended(peer)
+            if not self._asking.may(peer):
+                raise LNetError(errno.EAGAIN, "its list is long, as are others, and no message waits for it")
             question = None if peer.check_nid is not None else self._claims.asks(peer)
             if self._claims.asks_suspect(peer):
                 peer.attempts -= 1  # others' lists may have brought it: no message fails for that
@@ -478,6 +482,7 @@ class Discovery:
         """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
         peer.attempts = 0
         peer.news = peer.merging = None
+        self._claims.ended(peer)
         peer.mark(_REDISCOVER, STATE_MASK | _FAILED | _DATA_PRESENT | _FORCE_PING | _FORCE_PUSH)
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)
@@ -514,7 +519,7 @@ class Discovery:
         info = None
         try:
             info = PingInfo.unpack(data)
-            peer.info_size = max(peer.info_size, size_needed(data))
+            peer.allowance.info_size = max(peer.allowance.info_size, size_needed(data))
         except WireError:
             pass
         self._exchanges.end(peer, PING)
@@ -574,7 +579,7 @@ class Discovery:
         if info is None or not is_its or source not in told:
             who = own and (info is None or is_its or not direct) and self._ask_who(pni, f"{WHO} {source}")
             if direct or not who:
-                self._asking.ask(peer, always=True)
+                self._asking.ask(peer)
             return
         self._answers.take_push(peer, info)
         self._feed(peer, Input.PUSHED)

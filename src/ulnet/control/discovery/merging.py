@@ -11,7 +11,6 @@ from ulnet.control.discovery.answers import SAYS_MULTI_RAIL, see_sequence
 from ulnet.control.discovery.asking import Asking
 from ulnet.control.discovery.claims import Claims
 from ulnet.core.lines import Line
-from ulnet.core.ni import MAX_HEALTH
 from ulnet.core.peer import Peer, PeerFlag, PeerNi, may_be_listed
 from ulnet.core.peer_table import PeerTable
 from ulnet.core.tunables import GlobalSettings
@@ -91,7 +90,7 @@ class Merging:
         for other, had in before:
             if not other.gone and len(other.members) < had:  # one NID answered: who has the others?
                 self._moved(other, (peer,))
-                self._asking.ask(other, always=True)
+                self._asking.ask(other)
         return peer
 
     def _merge(self, peer: Peer, asked: Nid | None) -> Peer:
@@ -162,8 +161,8 @@ class Merging:
         known = (nid for nid in nids if not peer.owns(nid) and self._peers.find(nid) is not None)
         return frozenset(islice(known, MAX_DIFFERENCES))
 
-    def _doubt(self, peer: Peer, nid: Nid, other: Peer) -> None:
-        """A peer says that it has a NID of another one, which has not said so."""
+    def _doubt(self, peer: Peer, nid: Nid, other: Peer) -> list[PeerNi]:
+        """A peer says that it has a NID of another one, which has not said so: the NID to ask now."""
         text = f"peer {peer.primary_nid} lists {nid}, which stays with peer {other.primary_nid}"
         self._tell(peer, "kept", f"{text} until that says so too")
         self._listed.pop(nid, None)
@@ -173,16 +172,15 @@ class Merging:
         pni = other.members.get(nid)
         if pni is not None and pni.listed:
             self._ask_who(pni)
-        elif pni is not None and pni.health == MAX_HEALTH and pni.failed_at <= pni.heard_at:  # not silent
-            self._claims.suspect(pni)
-        self._asking.ask(other)
+            return []
+        return [] if pni is None else [pni]
 
     def _offer(self, nids: Iterable[Nid]) -> None:
         """A peer has these NIDs no longer: does who listed one meanwhile still say so?"""
         for nid in nids:
             peer = self._listed.pop(nid, None)
             if peer is not None and not peer.gone:
-                self._asking.ask(peer, always=True)
+                self._asking.ask(peer)
 
     def _hand_over(self, peer: Peer, owner: Peer, news: PingInfo) -> Peer:
         """The node behind this NID is known by another one already: what it told is about that peer."""
@@ -190,7 +188,7 @@ class Merging:
         for pni in owner.members.values() if not (owner.heard and self._claims.can_say(owner, peer)) else ():
             self._claims.only_listed(pni, peer)
         owner.heard_at, owner.heard_from = peer.heard_at, peer.heard_from
-        owner.info_size = max(owner.info_size, peer.info_size)
+        owner.allowance.limit(peer.allowance)
         known = owner.news
         if known is None or known.sequence < news.sequence or not owner.multi_rail:
             owner.news = news
@@ -218,6 +216,7 @@ class Merging:
             self._offer(nid for nid in before if nid not in peer.members)
             peer.says = peer.says.difference(peer.members)  # no others have these
             self._take_statuses(peer, info)
+        doubted: dict[Peer, list[PeerNi]] = {}
         for nid, why in kept.items():
             pni = peer.members.get(nid)
             if pni is not None and why == errno.EPERM:
@@ -225,7 +224,7 @@ class Merging:
             elif pni is None:
                 other = self._peers.find(nid)
                 if why == errno.EAGAIN and other is not None:
-                    self._doubt(peer, nid, other)
+                    doubted.setdefault(other, []).extend(self._doubt(peer, nid, other))
                     continue
                 if why == errno.EACCES:
                     if other is None and self._claims.is_here(nid):
@@ -238,6 +237,8 @@ class Merging:
                 else:
                     continue
                 self._tell(peer, "kept", f"peer {peer.primary_nid} lists {nid}, which {whose}")
+        for other, suspects in doubted.items():
+            self._asking.doubt(other, suspects)
 
     def _take_statuses(self, peer: Peer, info: PingInfo) -> None:
         peer.mark(0 if info.features & _SAYS_NO_ROUTER else _ROUTER, _ROUTER)
