@@ -83,3 +83,19 @@ async def test_control_messages_leave_nothing_behind(nodes: tuple[Node, Node, in
         await until(lambda: node.core.stats.recv_count >= 100)
         gc.collect()
         assert not [one for one in gc.get_objects() if isinstance(one, Incoming)]
+
+
+async def test_answers_that_nobody_acknowledges_are_few(nodes: tuple[Node, Node, int]) -> None:
+    """All waited, and those whose time was over together kept the node from anything else for a second."""
+    node, _, port = nodes
+    loop = asyncio.get_running_loop()
+    with socket.socket() as sock:
+        await connect(sock, port, LNET_PID)
+        await loop.sock_sendall(sock, question(LNET_PID) * 2000)
+        await until(lambda: node.core.stats.recv_count >= 2000)
+        assert len(node.core.memory.mds) <= 1024 + 8
+        drops = node.core.stats.drops
+        assert drops["more bonding questions than answers may be under way"] == 2000 - 1024
+    await until(lambda: len(node.core.memory.mds) == 4)
+    (bond,) = node.driver(BondLnd).bonds.values()
+    assert not bond.data._answers
