@@ -82,10 +82,6 @@ class MasterUpcalls(Upcalls, Protocol):
         """Whether peers are told that identities of PUTs are kept."""
 
     @property
-    def running(self) -> bool:
-        """Whether it does not shut down."""
-
-    @property
     def clock(self) -> Callable[[], float]:
         """Seconds, monotonic."""
 

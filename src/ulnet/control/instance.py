@@ -258,11 +258,6 @@ class LNet:
         return self.state.guards
 
     @property
-    def running(self) -> bool:
-        """Whether the node does not shut down."""
-        return self.state.running
-
-    @property
     def clock(self) -> Callable[[], float]:
         """Seconds, monotonic."""
         return self.state.clock
