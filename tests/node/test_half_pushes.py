@@ -53,4 +53,4 @@ async def test_half_pushes_of_many_addresses_keep_no_other_push_waiting() -> Non
             assert peer is not None
             await until(lambda: len(peer.members) == 2)
             assert given_up[SLOW] == CALLERS - 63
-        await until(lambda: node.core.info._buffers == 1)
+        await until(lambda: len(node.core.info._pushes._mds) == 1)

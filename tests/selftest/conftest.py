@@ -37,6 +37,7 @@ class Lab:
 
     nodes: list[Node]
     tests: list[Selftest]
+    port: int
     ids: int = 1 << 20
     exchanges: list[Exchange] = field(default_factory=list)
 
@@ -103,7 +104,7 @@ async def until(true: Any) -> None:
 async def lab() -> AsyncIterator[Lab]:
     params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
     nodes = [Node(tcp=params) for _ in range(3)]
-    found = Lab(nodes, [])
+    found = Lab(nodes, [], params.accept_port)
     for index, node in enumerate(nodes):
         await node.start()
         for rail in (0, 1):

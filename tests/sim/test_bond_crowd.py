@@ -10,6 +10,7 @@ from ulnet.nid import Nid
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 from ulnet.sim.traffic import Operation
+from ulnet.wire.bond import BondHello, Configuration, SlaveEntry
 
 STRANGE = "another node of that net sent it than its source"
 A, B = ([f"10.{rail}.0.{at}@tcp{rail or ''}" for rail in range(3)] for at in (1, 2))
@@ -101,3 +102,24 @@ def test_messages_do_not_wait_for_ever_for_a_peer_that_does_not_say_what_it_took
     assert len(b.hellos) < 6
     assert peer.told == bond_of(a).incarnation
     sim.run_until_quiet()
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_many_peers_hear_of_a_change_in_several_turns() -> None:
+    """4,000 HELLOs left in one turn, in which the node did nothing else."""
+    sim = Simulation(seed=1)
+    node = bonded(sim, "a", *A[:2], mode="standby")
+    bond = bond_of(node)
+    for number in range(2, 202):
+        first = Nid.parse(f"10.0.0.{number}@tcp")
+        configuration = Configuration(Nid.parse(f"10.0.0.{number}@bond0"), (SlaveEntry(first),))
+        hello = BondHello(5, bond.incarnation, configuration, (3,))
+        node.loop.enter(bond.handshake.take_hello, hello, bond.slaves.nis[0], first)
+    for peer in bond.peers.values():  # the answers of this node have arrived
+        peer.greeting = False
+    assert [peer.connected for peer in bond.peers.values()] == [True] * 200
+    bond.renew()
+    assert sum(peer.greeting for peer in bond.peers.values()) == 64
+    bond.renew()  # once more meanwhile
+    sim.run(0.01)
+    assert sum(peer.greeting for peer in bond.peers.values()) == 200

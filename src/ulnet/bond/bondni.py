@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ulnet.bond.balance import take
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["BondNi"]
 
 _MOST_STRANGERS: Final = 256  # handshakes under way, for one more with somebody of whom data came
+_TOLD_AT_ONCE: Final = 64  # peers that hear of a change in one turn
 
 
 class BondNi:
@@ -63,6 +65,7 @@ class BondNi:
         self.peers: dict[Nid, BondPeer] = self.table.peers
         self.path: Callable[[Nid, NI, Nid], tuple[BondPeer, Path] | None] = self.table.path
         self._connects: dict[BondPeer, Connect] = {}
+        self._untold: dict[BondPeer, None] = {}  # that are to hear of a change
         self.handshake: Handshake = Handshake(self)
         self.data: DataServer = DataServer(self)
         self.servers: Servers = Servers(self)
@@ -310,11 +313,26 @@ class BondNi:
     def renew(self) -> None:
         """Another configuration, another incarnation: in standby all hear of it now, else when in touch."""
         self.incarnation = next_incarnation(self.incarnation)
+        telling = bool(self._untold)
         for peer in self.peers.values():
             peer.revision += 1
             if self.config.mode is Mode.STANDBY and peer.connected:
-                self.handshake.send_hello(peer)
+                self._untold[peer] = None
+        if not telling:
+            self._tell_some()
         self._changed()
+
+    def _tell_some(self) -> None:
+        """Of the peers that are to hear of a change, so many hear of it in one turn."""
+        if self.core.masters.get(self.ni.nid) is not self:
+            return
+        for peer in list(islice(self._untold, _TOLD_AT_ONCE)):
+            del self._untold[peer]
+            known = self.peers.get(peer.nid) is peer
+            if known and peer.connected and peer.told != self.incarnation:
+                self.handshake.send_hello(peer)
+        if self._untold:
+            self.soon(self._tell_some)
 
     # Commands --------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from ulnet.lnd.contract import Master, Upcalls
 
 if TYPE_CHECKING:
     from ulnet.core.guard import Guarded
-    from ulnet.core.md import Md
+    from ulnet.core.md import EventHandler, Md
     from ulnet.core.memory import Memory
     from ulnet.core.msg import Msg
     from ulnet.core.ni import NI
@@ -19,12 +19,22 @@ if TYPE_CHECKING:
     from ulnet.core.tunables import NetTunables
     from ulnet.nid import Net, Nid
 
-__all__ = ["MasterUpcalls"]
+__all__ = ["MasterUpcalls", "ReservedBuffers"]
 
 
 class _Generation(Protocol):
     @property
     def number(self) -> int: ...
+
+
+class ReservedBuffers(Protocol):
+    """Buffers at the reserved portal for one kind of messages, which anybody may send."""
+
+    def open(self) -> None:
+        """Take messages."""
+
+    def close(self) -> None:
+        """Take no more."""
 
 
 class MasterUpcalls(Upcalls, Protocol):
@@ -48,6 +58,11 @@ class MasterUpcalls(Upcalls, Protocol):
     def memory(self) -> Memory:
         """Memory of this node's own messages."""
 
+    def reserve(
+        self, handler: EventHandler, *, match_bits: int, ignore_bits: int, size: int, ack: bool
+    ) -> ReservedBuffers:
+        """Buffers for messages with such bits; `ack`: those that are given up are acknowledged, too."""
+
     @property
     def stats(self) -> GlobalStats:
         """Node-wide counters."""
@@ -65,10 +80,6 @@ class MasterUpcalls(Upcalls, Protocol):
     @property
     def guards(self) -> bool:
         """Whether peers are told that identities of PUTs are kept."""
-
-    @property
-    def running(self) -> bool:
-        """Whether it does not shut down."""
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.event import Event, EventKind
-from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, TRUNCATE, Md
 from ulnet.core.status import LNetError
 from ulnet.wire.bond import BEACON_SIZE, KIND_BITS, MATCH_BITS, Beacon, Kind
 from ulnet.wire.errors import WireError
@@ -17,14 +17,12 @@ from ulnet.wire.lnet import PING_PORTAL
 
 if TYPE_CHECKING:
     from ulnet.bond.contract import MasterUpcalls
-    from ulnet.core.memory import MatchEntry
     from ulnet.core.ni import NI
     from ulnet.nid import Nid
 
 __all__ = ["VERSION", "ControlChannel", "Received"]
 
 VERSION: Final = 1
-_BUFFERS: Final = 16
 _BUFFER_SIZE: Final = 4096  # the longest HELLO takes about half
 
 Received = Callable[[Kind, bytes, "Nid", "Nid"], None]
@@ -36,7 +34,11 @@ class ControlChannel:
     def __init__(self, core: MasterUpcalls, received: Received) -> None:
         self._core = core
         self._received = received
-        self._entries: dict[MatchEntry, bytearray] = {}
+        # Who believes that its HELLO was taken sends no other: what is given up is not acknowledged.
+        # fmt: off
+        self._buffers = core.reserve(self._arrived, match_bits=MATCH_BITS, ignore_bits=KIND_BITS,
+                                     size=_BUFFER_SIZE, ack=False)
+        # fmt: on
         self._beacon: Md | None = None
         self._under_way: dict[_Exchange, None] = {}
         self._open = False
@@ -49,8 +51,7 @@ class ControlChannel:
         memory = self._core.memory
         me = memory.me_attach(PING_PORTAL, match_bits=MATCH_BITS)
         self._beacon = memory.md_attach(me, b"", options=OP_GET | TRUNCATE | MANAGE_REMOTE, auto_unlink=False)
-        for _ in range(_BUFFERS):
-            self._offer(bytearray(_BUFFER_SIZE))
+        self._buffers.open()
 
     def close(self) -> None:
         """Take no more, and give up what is under way: nobody hears of it."""
@@ -58,9 +59,7 @@ class ControlChannel:
         for exchange in list(self._under_way):
             exchange.abandon()
         self._under_way.clear()
-        for me in list(self._entries):
-            self._core.memory.me_unlink(me)
-        self._entries.clear()
+        self._buffers.close()
         if self._beacon is not None:
             self._core.memory.md_unlink(self._beacon)
             self._beacon = None
@@ -108,23 +107,12 @@ class ControlChannel:
 
     # Receiving -------------------------------------------------------------------------------------
 
-    def _offer(self, buffer: bytearray) -> None:
-        memory = self._core.memory
-        me = memory.me_attach(PING_PORTAL, match_bits=MATCH_BITS, ignore_bits=KIND_BITS)
-        self._entries[me] = buffer
-        memory.md_attach(me, buffer, lambda event: self._arrived(me, event), options=OP_PUT, threshold=1)
-
-    def _arrived(self, me: MatchEntry, event: Event) -> None:
-        try:
-            kind = event.match_bits & KIND_BITS
-            whole = event.kind is EventKind.PUT and not event.status
-            # What claims to come from somebody else could have answers sent to a node that must not get them.
-            if whole and event.sender == event.source and Kind.BEACON < kind <= Kind.ANSWER:
-                self._received(Kind(kind), bytes(event.data), event.target, event.source)
-        finally:
-            buffer = self._entries.pop(me, None) if event.unlinked else None
-            if buffer is not None and self._open and self._core.running:
-                self._offer(buffer)
+    def _arrived(self, event: Event) -> None:
+        kind = event.match_bits & KIND_BITS
+        whole = event.kind is EventKind.PUT and not event.status
+        # What claims to come from somebody else could have answers sent to a node that must not get them.
+        if whole and event.sender == event.source and Kind.BEACON < kind <= Kind.ANSWER:
+            self._received(Kind(kind), bytes(event.data), event.target, event.source)
 
 
 class _Exchange:

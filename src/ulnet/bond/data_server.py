@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ulnet.bond.connect import ANSWER_TIME
 from ulnet.bond.registry import Registry
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DataServer"]
 
+_MOST_ANSWERS: Final = 1024  # under way to one NID: those that it does not take end in one turn
+
 
 class DataServer:
     """Every bonding NI answers for itself; one that has a slave named as a server, for all of its net."""
 
-    __slots__ = ("_bond", "registry")
+    __slots__ = ("_answers", "_bond", "registry")
 
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
+        self._answers: dict[Nid, int] = {}  # under way, by whom they are for
         self.registry: Registry = Registry(bond.config.slaves[0].net)
 
     @property
@@ -57,4 +60,15 @@ class DataServer:
             self._tell(at, source, Answer(question.request, question.nid, errno.ENOENT))
 
     def _tell(self, at: NI, nid: Nid, answer: Answer) -> None:
-        self._bond.control.tell(at, nid, Kind.ANSWER, answer.pack(), ANSWER_TIME, lambda ok: None)
+        answers = self._answers
+        if answers.get(nid, 0) >= _MOST_ANSWERS:
+            self._bond.core.stats.drops["more bonding questions than answers may be under way"] += 1
+            return
+        answers[nid] = answers.get(nid, 0) + 1
+
+        def ended(ok: bool) -> None:
+            answers[nid] -= 1
+            if not answers[nid]:
+                del answers[nid]
+
+        self._bond.control.tell(at, nid, Kind.ANSWER, answer.pack(), ANSWER_TIME, ended)

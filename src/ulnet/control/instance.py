@@ -12,6 +12,7 @@ from ulnet.control.health import Health
 from ulnet.control.leaving import Leaving
 from ulnet.control.new_ni import check_new_ni, new_net
 from ulnet.control.policy import Policies
+from ulnet.control.reserved import ReservedBuffers, taken
 from ulnet.control.routing import Routing
 from ulnet.control.self_info import SelfInfo
 from ulnet.core.access import EVERYBODY, Access
@@ -23,7 +24,7 @@ from ulnet.core.faults import FaultInjector
 from ulnet.core.generation import Generation
 from ulnet.core.guard.identity import Guarded
 from ulnet.core.lnd import Drivers, Lnd, Master, NiEvent, Payload
-from ulnet.core.md import ACK_DISABLE, Md
+from ulnet.core.md import ACK_DISABLE, EventHandler, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet, Place
@@ -118,7 +119,7 @@ class LNet:
         self.take_back: Callable[[Msg], None] = sender.take_back
         self.pass_on: Callable[[Msg, Master, NI, Nid], bool] = sender.pass_on
         self.identify: Callable[[Msg, Guarded], bool] = sender.guard.identify
-        self.info: SelfInfo = SelfInfo(self.state, self.memory, parts)
+        self.info: SelfInfo = SelfInfo(self.state, self.memory, parts, self._delayed.give_up)
         self.health: Health = Health(self.state, self.memory, sender, self.gateways, self._nis_changed)
         self.discovery: Discovery = Discovery(
             self.state, self.memory, sender, self.info, self.gateways, self.health.peer_told
@@ -155,11 +156,9 @@ class LNet:
         parts.end = completion.end
         parts.match_delayed = delayed.match
         parts.drop_delayed = delayed.drop
-        parts.give_up = delayed.give_up
         parts.may_wait = delayed.may_wait
         parts.expire = self.memory.expire
-        parts.push_begins = self.info.push_begins
-        parts.push_waits = self.info.push_waits
+        parts.taken = taken
         parts.hold = discovery.hold
         parts.pushed = discovery.pushed
         parts.push_refused = discovery.push_refused
@@ -259,11 +258,6 @@ class LNet:
         return self.state.guards
 
     @property
-    def running(self) -> bool:
-        """Whether the node does not shut down."""
-        return self.state.running
-
-    @property
     def clock(self) -> Callable[[], float]:
         """Seconds, monotonic."""
         return self.state.clock
@@ -301,6 +295,15 @@ class LNet:
     def settle(self) -> None:
         """Send what waits in the cork, before anybody looks at counts."""
         self._sender.uncork()
+
+    def reserve(
+        self, handler: EventHandler, *, match_bits: int, ignore_bits: int, size: int, ack: bool
+    ) -> ReservedBuffers:
+        """See `ulnet.bond.contract`."""
+        # fmt: off
+        return ReservedBuffers(self.state, self.memory, self._delayed.give_up, handler, match_bits=match_bits,
+                               ignore_bits=ignore_bits, size=size, ack=ack)
+        # fmt: on
 
     # Nets and NIs ----------------------------------------------------------------------------------
 

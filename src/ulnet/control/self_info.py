@@ -1,13 +1,15 @@
-"""What this node tells of itself, and the buffer for what peers push to it (spec wire-lnet.md §5, §6)."""
+"""What this node tells of itself, and what peers push to it (spec wire-lnet.md §5, §6)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ulnet.control.push_limits import PushLimits
+from ulnet.control.reserved import ReservedBuffers
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import tag_of
-from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT, TRUNCATE, Md
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Incoming
 from ulnet.core.state import NodeState
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SelfInfo"]
 
-_MOST_BUFFERS: Final = 64  # for pushes that come at the same time
-
 
 class SelfInfo:
     """The ping buffer of one node, rebuilt with a higher sequence number whenever its NIs change.
@@ -31,14 +31,19 @@ class SelfInfo:
     where that is not whole or none at all.
     """
 
-    def __init__(self, state: NodeState, memory: Memory, parts: Parts) -> None:
+    def __init__(
+        self, state: NodeState, memory: Memory, parts: Parts, give_up: Callable[[Incoming], bool]
+    ) -> None:
         self._state = state
         self._memory = memory
         self._parts = parts
         self._ping: Md | None = None
-        self._push_size = MIN_INFO_SIZE  # of a buffer for a push
-        self._buffers = 0  # for pushes, posted or taken by one whose payload is on its way
-        self._coming: dict[Md, Incoming] = {}  # those pushes; who began first is first
+        # Who pushes waits for its ACK, and is asked where its push was given up.
+        # fmt: off
+        self._pushes = ReservedBuffers(state, memory, give_up, self._pushed,
+                                       match_bits=PING_MATCH_BITS, options=TRUNCATE, size=MIN_INFO_SIZE,
+                                       ack=True)
+        # fmt: on
         self.sequence: int = 0
         self.routes = False  # whether peers are told that this node routes
         self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
@@ -55,11 +60,12 @@ class SelfInfo:
         )
         self._started = True
         self.rebuild()
-        self._post_push_buffer()
+        self._pushes.open()
 
     def stop(self) -> None:
         """Answer no more."""
         self._started = False
+        self._pushes.close()
 
     def info(self) -> PingInfo:
         """This node as a ping shows it."""
@@ -96,47 +102,10 @@ class SelfInfo:
         self._ping.fragments = [data]
         self._ping.length = data.nbytes
 
-    def _post_push_buffer(self) -> None:
-        if not self._started:
-            return
-        self._buffers += 1
-        me = self._memory.me_attach(PING_PORTAL, match_bits=PING_MATCH_BITS)
-        self._memory.md_attach(
-            me,
-            bytearray(self._push_size),
-            self._pushed,
-            options=OP_PUT | TRUNCATE,
-            threshold=1,
-        )
-
-    def push_begins(self, push: Incoming) -> None:
-        """A push has a buffer, and its payload is on its way there."""
-        assert push.md is not None
-        self._coming[push.md] = push
-
-    def push_waits(self) -> None:
-        """A push found no buffer: it gets one of its own, since who has the other may take long to send.
-
-        Where there are many, the one that began first is given up, and its peer asked.
-        """
-        if self._buffers < _MOST_BUFFERS:
-            self._post_push_buffer()
-        else:
-            for push in list(self._coming.values()):
-                if self._parts.give_up(push):
-                    break
-
     def _pushed(self, event: Event) -> None:
-        self._coming.pop(event.md, None)
-        try:
-            if event.kind is EventKind.PUT and self._limits.take(event):
-                info = self._read_push(event)
-                self._parts.pushed(event.source, info if self._may_speak(event) else None, event.sender)
-        finally:
-            if event.unlinked:
-                self._buffers -= 1
-                if not self._buffers or self._memory.portal(PING_PORTAL).delayed:
-                    self._post_push_buffer()
+        if event.kind is EventKind.PUT and self._limits.take(event):
+            info = self._read_push(event)
+            self._parts.pushed(event.source, info if self._may_speak(event) else None, event.sender)
 
     def _may_speak(self, event: Event) -> bool:
         """Whether a push came from its source, from another NID of that peer, or by a gateway to its net.
@@ -153,7 +122,7 @@ class SelfInfo:
         if event.status:
             return None
         if event.mlength < event.rlength:
-            self._push_size = max(self._push_size, min(event.rlength, MAX_INFO_SIZE))
+            self._pushes.grow(min(event.rlength, MAX_INFO_SIZE))
             return None
         try:
             info = PingInfo.unpack(event.data)

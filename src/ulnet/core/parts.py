@@ -39,7 +39,6 @@ class Parts:
         "fail",
         "failed",
         "forward",
-        "give_up",
         "has_path_beside",
         "heard",
         "hold",
@@ -62,9 +61,7 @@ class Parts:
         "peer_replaced",
         "pinged",
         "posted",
-        "push_begins",
         "push_refused",
-        "push_waits",
         "pushed",
         "received",
         "relay",
@@ -74,6 +71,7 @@ class Parts:
         "sent",
         "set_out_anew",
         "switched",
+        "taken",
         "uncork",
     )
 
@@ -89,15 +87,13 @@ class Parts:
     # Delayed
     match_delayed: Callable[[Portal], None]
     drop_delayed: Callable[[Incoming, str], None]
-    give_up: Callable[[Incoming], bool]
     may_wait: Callable[[Portal, Header, Nid], bool]
 
     # Memory
     expire: Callable[[Md, int], None]
 
-    # SelfInfo
-    push_begins: Callable[[Incoming], None]
-    push_waits: Callable[[], None]
+    # ReservedBuffers
+    taken: Callable[[Incoming], None]
 
     # Discovery
     hold: Callable[[Msg, Peer], bool]

@@ -356,8 +356,6 @@ class Reception:
             guard.begins(incoming)
         if isinstance(found, str):
             portal.hold(incoming, self.state.clock())
-            if portal.index == PING_PORTAL:
-                self._parts.push_waits()
         else:
             self.take(incoming, found)
 
@@ -365,7 +363,7 @@ class Reception:
         """The memory of a message is found: there goes its payload."""
         incoming.md, incoming.mlength, incoming.offset = found
         if incoming.hdr.portal == PING_PORTAL:
-            self._parts.push_begins(incoming)
+            self._parts.taken(incoming)
         self._receive_payload(incoming)
 
     def _receive_payload(self, incoming: Incoming) -> None:

@@ -15,6 +15,7 @@ from ulnet.node import Node
 from ulnet.node.inbox import Inbox
 from ulnet.node.inbox import Message as Arrived
 from ulnet.node.port import Port
+from ulnet.node.shares import Shares
 from ulnet.node.watch import Watch
 from ulnet.selftest.call import Bulk, Call
 from ulnet.wire.errors import WireError
@@ -39,6 +40,7 @@ _COUNTED: Final = (1 << 32) - 1  # bits of an ID that count; replies come to all
 _OF_BULK: Final = 1 << 32  # what tells match bits of bulk from those of replies
 _SLOTS: Final = 4096  # requests that may come before the loop looks at them
 _MOST_TASKS: Final = 16384  # requests under way; more are dropped
+_MOST_REPLIES: Final = 16384  # under way; one peer has half of what others leave
 
 
 @dataclass(slots=True)
@@ -89,6 +91,7 @@ class Exchange:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._handler: Handler | None = None
         self._port: Port | None = None
+        self._replies: Shares = Shares(_MOST_REPLIES)  # in the life of the node that the port is of
         self._answers: Inbox | None = None  # in the life of the node that the port is of
         self._calls: dict[int, Call] = {}  # under way, by the match bits of their replies
         self._watch: Watch[Call] | None = None
@@ -217,6 +220,8 @@ class Exchange:
             return False
         if self._handler is None or self._loop is None or len(self._tasks) >= _MOST_TASKS:
             return False
+        if not self._replies.may_take(arrival.initiator):
+            return False
         work = self._handler(Incoming(message, arrival.source, arrival.target, arrival.initiator))
         if work is None:
             return True
@@ -226,21 +231,26 @@ class Exchange:
         return True
 
     def reply(self, incoming: Incoming, reply: Reply, features: int) -> None:
-        """Answer a request, from the NID that it came to; what cannot be sent is counted."""
-        data = pack_message(Message(reply, features))
-        self.rail(incoming.target).answered += 1
-        self.port.send(
-            incoming.source,
-            BULK_PORTAL,
-            incoming.request.rpyid,
-            data,
-            ended=self._reply_left,
-            source=incoming.target,
-        )
+        """Answer a request, from the NID that it came to; what cannot be sent is counted.
 
-    def _reply_left(self, error: int, text: str) -> None:
-        if error:
-            self.errors += 1
+        A peer that does not take its replies gets no more: further requests of it are dropped.
+        """
+        data = pack_message(Message(reply, features))
+        port, peer = self.port, incoming.peer
+        replies = self._replies
+        if not replies.take(peer):
+            self.dropped += 1
+            return
+        self.rail(incoming.target).answered += 1
+
+        def left(error: int, text: str) -> None:
+            replies.give(peer)
+            if error:
+                self.errors += 1
+
+        port.send(
+            incoming.source, BULK_PORTAL, incoming.request.rpyid, data, ended=left, source=incoming.target
+        )
 
     @property
     def port(self) -> Port:
@@ -250,6 +260,7 @@ class Exchange:
 
     def _open_port(self) -> Port:
         port = self._port = Port(self.node.core)
+        self._replies = Shares(_MOST_REPLIES)
         self._calls.clear()
         self._watch = Watch(asyncio.get_running_loop(), Call.expire)
         self._answers = self.node.inbox(

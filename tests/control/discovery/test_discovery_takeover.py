@@ -237,7 +237,7 @@ def test_who_pushes_half_a_list_keeps_no_others_waiting(fabric: Fabric, count: i
         node = Nid.parse(f"10.0.4.{number}@tcp")
         pushed_by(node, a, node, info(2, node, Nid.parse(f"10.1.4.{number}@tcp1")))
     assert not a.memory.portal(0).delayed
-    assert a.info._buffers <= 64
+    assert len(a.info._pushes._mds) <= 65
     fabric.run()
     assert all(len(list(peer(a, Nid.parse(f"10.0.4.{number}@tcp")).nids())) == 2 for number in range(1, 100))
 
@@ -261,7 +261,17 @@ def test_who_pushes_slowly_is_asked_where_others_need_the_memory(fabric: Fabric)
         slow.receiver.end(slow.incoming)
     assert a.stats.drops[SLOW] == 1
     assert not a.stats.drops["finalized twice"]
-    assert (a.info._buffers, a.info._coming) == (1, {})
+    assert (len(a.info._pushes._mds), a.info._pushes._coming) == (1, {})
+
+
+def test_who_holds_most_half_pushes_loses_the_next(fabric: Fabric) -> None:
+    """The one that began first was given up: one neighbour could have those of all others end."""
+    a = fabric.node(str(A), discovery=True)
+    slow, *greedy = [half_pushed_by(hop, a) for hop in (B, *[FOE] * 80)]
+    assert a.stats.drops[SLOW] == 17
+    assert [slow.incoming.ended for slow in (slow, *greedy) if slow.incoming is not None] == (
+        [False] + [True] * 17 + [False] * 63
+    )
 
 
 def test_a_payload_that_never_comes_is_charged_to_who_brings_it(fabric: Fabric) -> None:
