@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from support.ports import free_port
 from ulnet import LNetError, Node, TcpParams
 from ulnet.dlc import calls
 from ulnet.dlc.aclient import AsyncClient
+from ulnet.dlc.endpoint import Endpoint
 
 PORTAL, BITS = 30, 1
 
@@ -56,3 +59,45 @@ async def test_a_socket_that_another_holds_is_refused_by_name(tmp_path: Path) ->
                 pass
         async with AsyncClient(str(path)) as client:  # the first is still there
             assert await client.call(calls.show_nets())
+
+
+def _listens_in_child(path: Path) -> bool:
+    """Whether a child that is forked now has a descriptor that listens there."""
+    child = os.fork()
+    if not child:
+        found = False
+        for number in map(int, os.listdir("/proc/self/fd")):
+            try:
+                one = socket.socket(fileno=number)
+                found |= one.getsockname() == str(path) and bool(
+                    one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                )
+                one.detach()
+            except OSError:
+                pass
+        os._exit(found)
+    return os.waitpid(child, 0)[1] != 0
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+async def test_the_control_socket_is_of_the_process_that_made_it(tmp_path: Path) -> None:
+    """A worker that outlived its parent kept it busy, and one that left the block removed it."""
+    path = tmp_path / "node.sock"
+    _leave_to_child(path)
+    async with node(free_port()) as one, one.serve_control(path):
+        assert not _listens_in_child(path)
+        async with AsyncClient(str(path)) as client:
+            assert await client.call(calls.show_nets())
+
+
+def _leave_to_child(path: Path) -> None:
+    endpoint = Endpoint(str(path))
+    assert _listens_in_child(path)
+    child = os.fork()
+    if not child:
+        endpoint.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert path.exists()
+    endpoint.close()
+    assert not path.exists()

@@ -229,6 +229,31 @@ async def test_callers_write_no_lines_of_their_own_into_the_log(
         assert any(line.lstrip().startswith("raise KeyError(text) from failed") for line in lines)
 
 
+async def test_names_of_files_and_long_chains_forge_no_lines_either(
+    nodes: Nodes, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    @service.method("compile")
+    async def compiles(call: Call) -> None:
+        text = bytes(call.data).decode()
+        try:
+            compile("1 +", text, "exec")
+        except SyntaxError as failed:
+            last: BaseException = failed
+        for number in range(1200):
+            above = ValueError(f"{number}")
+            above.__context__ = last
+            last = above
+        raise last
+
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "mistakes") as client:
+        with pytest.raises(RpcError, match="1199"):
+            await client.call("compile", _FORGED.encode())
+    (record,) = [one for one in caplog.records if one.name == "ulnet.rpc"]
+    lines = logging.Formatter().format(record).splitlines()
+    assert any("forged" in line for line in lines)
+    assert not any(line.startswith("2026") for line in lines)
+
+
 async def test_call_is_for_methods_and_stream_for_streams(nodes: Nodes, service: Service) -> None:
     """A call of a stream never ended: its chunks found nobody. A stream of a method was empty."""
     async with (

@@ -22,7 +22,10 @@ _PATIENCE = 5.0  # seconds for another daemon that is just starting in the same 
 
 
 class Endpoint:
-    """A bound and listening Unix socket; `close` removes it, unless another daemon has taken its place."""
+    """A bound and listening Unix socket; `close` removes it, unless another daemon has taken its place.
+
+    In a forked process `close` leaves it: it is the parent's.
+    """
 
     def __init__(self, path: str, group: int | None = None) -> None:
         """`group` may connect as well; what its members may do is not decided here.
@@ -30,6 +33,7 @@ class Endpoint:
         Raises ProtocolError: EADDRINUSE (another lnetd answers there), EACCES, EPERM, ENAMETOOLONG, ….
         """
         self.path = path
+        self._process = os.getpid()
         complaint = too_long(path)
         if complaint:
             raise ProtocolError(errno.ENAMETOOLONG, complaint)
@@ -54,7 +58,8 @@ class Endpoint:
         """Stop listening and remove the socket; a second call changes nothing."""
         if self._held >= 0:
             try:
-                if os.path.samestat(os.lstat(self.path), os.fstat(self._held)):
+                same = os.path.samestat(os.lstat(self.path), os.fstat(self._held))
+                if same and os.getpid() == self._process:
                     os.unlink(self.path)
             except OSError:  # somebody removed it already
                 pass

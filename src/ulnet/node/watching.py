@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from ulnet.control.instance import LNet
 from ulnet.core.ni import NI
 from ulnet.core.status import of_system
+from ulnet.lnd.forks import of_this_process
 from ulnet.nid import LO_NID, Nid
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class WatchCalls(ABC):
             endpoint = Endpoint(str(path))
         except ProtocolError as refused:
             raise of_system(refused.errno, str(refused)) from None
+        of_this_process(endpoint.socket)
         server = ControlServer(endpoint, Admin(cast("ManagedNode", self)).handle)
         await server.start()
         try:

@@ -84,21 +84,28 @@ def _escaped_traceback(failed: BaseException) -> str:
     try:
         found = TracebackException.from_exception(failed)
         before = list(found.format())
-        _escape_notes(found)
+        _escape_parts(found)
         after = list(map(_escaped_piece, found.format()))
-    except Exception:  # an exception with oddities: the log tells what it can
-        return ""
+    except Exception as worse:  # an exception with oddities
+        return f"its traceback cannot be told: {type(worse).__name__}"
     return "".join(after).rstrip("\n") if after != before else ""
 
 
-def _escape_notes(found: TracebackException) -> None:
-    """Each is several pieces otherwise."""
-    notes = getattr(found, "__notes__", None)
-    if isinstance(notes, list):
-        found.__notes__ = [escaped(str(note)) for note in notes]
-    for other in (found.__cause__, found.__context__, *(getattr(found, "exceptions", None) or ())):
-        if other is not None:
-            _escape_notes(other)
+def _escape_parts(found: TracebackException) -> None:
+    """Notes are several pieces otherwise, and names of files and functions are in pieces of several lines."""
+    left: list[TracebackException | None] = [found]
+    while left:
+        one = left.pop()
+        if one is None:
+            continue
+        notes = getattr(one, "__notes__", None)
+        if isinstance(notes, list):
+            one.__notes__ = [escaped(str(note)) for note in notes]
+        if isinstance(getattr(one, "filename", None), str):  # a SyntaxError's
+            one.filename = escaped(one.filename)
+        for frame in one.stack:
+            frame.filename, frame.name = escaped(frame.filename), escaped(frame.name)
+        left += (one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ()))
 
 
 def _escaped_piece(piece: str) -> str:
