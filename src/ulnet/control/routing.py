@@ -156,6 +156,8 @@ class Routing:
                 now.mark(_CHECKED, _UNDER_CHECK)
             peer.check_nid = None
             self.gateways.check_ended(gateway, net, error is not None)
+            if found is not None:
+                self._discovery.gateway_lives(found)
 
         try:
             self._discovery.discover(gateway, force=True, done=done)

@@ -20,7 +20,13 @@ LIE = [NiEntry(NEAR), NiEntry(FAR), NiEntry(BEYOND)]
 
 @pytest.mark.parametrize("locked", [False, True], ids=["", "locked"])
 @pytest.mark.parametrize(
-    "case", ["another gateway was away", "another route is added", "its route is replaced"]
+    "case",
+    [
+        "another gateway was away",
+        "another route is added",
+        "another route is added, its gateway is away",
+        "its route is replaced",
+    ],
 )
 def test_a_gateway_has_no_nid_of_a_node_to_which_another_one_leads(
     fabric: Fabric, case: str, locked: bool
@@ -32,7 +38,7 @@ def test_a_gateway_has_no_nid_of_a_node_to_which_another_one_leads(
     for core in (a, liar, gateway, node):
         core.gateways.settings.alive_router_check_interval = core.gateways.settings.router_ping_timeout = 5
     both = case == "another gateway was away"
-    a.gateways.add(BEHIND, NEAR, 1, int(both))
+    a.gateways.add(BEHIND, NEAR, 1, int(case != "its route is replaced"))
     if both:
         a.gateways.add(BEHIND, NEAR2, 1, 0)
     for core in (liar, gateway):
@@ -50,7 +56,7 @@ def test_a_gateway_has_no_nid_of_a_node_to_which_another_one_leads(
     if locked:
         a.peers.lock(peer(a, BEYOND))
     away = {nid: fabric.nis.pop(nid) for nid in (NEAR2, FAR2) if both}
-    replaced = case == "its route is replaced"
+    replaced = case in ("its route is replaced", "another route is added, its gateway is away")
     if not replaced:  # its route is down
         answer(liar, HONEST)
         push(liar, A, HONEST)
@@ -60,11 +66,17 @@ def test_a_gateway_has_no_nid_of_a_node_to_which_another_one_leads(
     push(liar, A, says)
     settle(fabric, 12)
     fabric.nis.update(away)
-    if replaced:
+    if case == "its route is replaced":
         a.gateways.remove(list(a.gateways.table))
         settle(fabric, 5)
+    later = {nid: fabric.nis.pop(nid) for nid in (NEAR2, FAR2) if case.endswith("its gateway is away")}
+    if later:  # the router swallows what is asked over it
+        liar.router.enable(False)
+        answer(liar, says)
     if not both:
         a.gateways.add(BEHIND, NEAR2, 1, 0)
+    settle(fabric, 20)
+    fabric.nis.update(later)
     settle(fabric, 120)
     assert list(peer(a, BEYOND).members) == [BEYOND]
     assert sent_to(fabric, a, BEYOND, got) == 8

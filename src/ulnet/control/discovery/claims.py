@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ulnet.core.ni import LocalNet
 from ulnet.core.peer import Peer, PeerFlag, PeerNi
@@ -17,7 +17,8 @@ __all__ = ["Claims", "nids_told"]
 
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 _MOST_ASKED: Final = 8  # times: the gateway that leads to a NID may not be there at first
-_MOST_UNASKED: Final = 16_384  # NIDs; the one that waits longest is not asked then
+_MOST_UNASKED: Final = 1024  # NIDs of a net
+_MOST_NETS: Final = 64
 
 _Vouching: TypeAlias = Sequence[Callable[[Nid], bool]]
 
@@ -69,7 +70,8 @@ class Claims:
         self._leads_over: Callable[[Peer, Net], bool] = leads_over
         self._questions: dict[Peer, _Question] = {}
         self._suspects: dict[Peer, dict[Nid, None]] = {}  # NIDs behind which other nodes may be
-        self._unasked: dict[Nid, int] = {}  # taken while their nodes could not be asked; how often since
+        # NIDs that were taken while their nodes could not be asked, and how often they were asked since.
+        self._unasked: dict[Net, dict[Nid, int]] = {}
         self._asked: set[Peer] = set()  # by such a NID, just now
         self._spoke: set[Peer] = set()  # those whose NIDs were listed by others, until they said otherwise
 
@@ -93,6 +95,7 @@ class Claims:
         for nid in nids:
             other = self._peers.find(nid)
             asking = other is None or other is peer or self.can_say(other, peer)
+            heard = other is not None and other.heard
             unasked = [] if asking or other is None else list(other.members.values())
             why = self._doubts(peer, nid, vouching, asked) or self._peers.adopt(peer, nid, listed)
             if why:
@@ -100,17 +103,22 @@ class Claims:
                 continue
             for pni in unasked:
                 if pni.peer is peer:
-                    self.only_listed(pni, peer)
+                    self.only_listed(pni, peer, heard)
         if not peer.configured and not peer.flags & _LOCK and peer.owns(primary):
             peer.primary_nid = primary
         return refused
 
-    def only_listed(self, pni: PeerNi, peer: Peer) -> None:
-        """Nobody but `peer`, which lists a NID, says so: its node is asked once another way leads there."""
-        if not pni.listed and not self._leads_beside(peer, pni.nid.net):
-            if len(self._unasked) >= _MOST_UNASKED:
-                del self._unasked[next(iter(self._unasked))]
-            self._unasked[pni.nid] = 0
+    def only_listed(self, pni: PeerNi, peer: Peer, heard: bool) -> None:
+        """Nobody but `peer`, which lists a NID, says so: a node that was heard there is asked later.
+
+        That is once another way leads there.
+        """
+        net = pni.nid.net
+        if heard and not pni.listed and not self._leads_beside(peer, net):
+            nids = self._unasked.setdefault(net, {})
+            nids[pni.nid] = 0
+            _keep(nids, _MOST_UNASKED)
+            _keep(self._unasked, _MOST_NETS)
         pni.listed = True
 
     def _leads_beside(self, peer: Peer, net: Net) -> bool:
@@ -226,23 +234,27 @@ class Claims:
         if self._leads_to(pni.nid.net):
             self._suspects.setdefault(pni.peer, {})[pni.nid] = None
 
-    def reached(self, net: Net) -> list[Peer]:
-        """A way leads to a net: the peers that took NIDs of it while none did, and are asked by these."""
+    def reached(self, net: Net, by: Peer | None) -> list[Peer]:
+        """A way leads to a net: the peers that took NIDs of it while none did, and are asked by these.
+
+        Where it leads over the gateway `by`, what that has taken is left for others.
+        """
+        nids = self._unasked.get(net)
         peers: dict[Peer, None] = {}
-        if self._unasked and (net in self._nets or self._usable(net)):
-            for nid in [nid for nid in self._unasked if nid.net == net]:
+        if nids and (net in self._nets or self._usable(net)):
+            for nid in list(nids):
                 pni = self._peers.find_ni(nid)
-                if pni is None or not pni.listed or self._unasked[nid] >= _MOST_ASKED:
-                    del self._unasked[nid]
-                elif self._leads_beside(pni.peer, net):
-                    self._unasked[nid] += 1
+                if pni is None or not pni.listed or nids[nid] >= _MOST_ASKED:
+                    del nids[nid]
+                elif pni.peer is not by and self._leads_beside(pni.peer, net):
+                    nids[nid] += 1
                     self.suspect(pni)
                     peers[pni.peer] = None
         return list(peers)
 
-    def nets_behind(self, peer: Peer) -> set[Net]:
-        """The nets of NIDs that are to be asked once a way leads there, to which routes lead over a peer."""
-        return {net for net in {nid.net for nid in self._unasked} if self._leads_over(peer, net)}
+    def nets_behind(self, gateway: Peer) -> list[Net]:
+        """The nets of NIDs that are still to be asked to which routes lead over a gateway."""
+        return [net for net in self._unasked if self._leads_over(gateway, net)]
 
     def has_suspects(self, peer: Peer) -> bool:
         """Whether such NIDs of a peer are still to be asked themselves."""
@@ -327,6 +339,12 @@ class Claims:
 def nids_told(info: PingInfo | None) -> frozenset[Nid]:
     """The NIDs that an info lists; none where there is none."""
     return frozenset() if info is None else frozenset(entry.nid for entry in info.entries)
+
+
+def _keep(waiting: dict[Any, Any], most: int) -> None:
+    """Forget who waits longest where there are too many."""
+    if len(waiting) > most:
+        del waiting[next(iter(waiting))]
 
 
 def _of(peer: Peer, nids: Iterable[Nid]) -> list[PeerNi]:

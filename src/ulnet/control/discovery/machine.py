@@ -195,11 +195,16 @@ class Discovery:
         self._claims.net_changed(net)
         self.net_reached(net.net)
 
-    def net_reached(self, net: Net) -> None:
-        """A net of this node, or a route, leads to a net since now: who is behind its NIDs can be asked."""
-        for peer in self._claims.reached(net):
+    def net_reached(self, net: Net, by: Peer | None = None) -> None:
+        """A net of this node, or a route over `by`, leads to a net: who is behind its NIDs can be asked."""
+        for peer in self._claims.reached(net, by):
             peer.mark(remove=_UPTODATE)
             self._want(peer)
+
+    def gateway_lives(self, gateway: Peer) -> None:
+        """A gateway has answered its check."""
+        for net in self._claims.nets_behind(gateway):
+            self.net_reached(net, gateway)
 
     def tell_peers(self) -> None:
         """Our NIs changed: peers that know of our rails hear of it. Others will, when they are discovered."""
@@ -466,8 +471,6 @@ class Discovery:
         peer.error = None
         peer.mark(_DISCOVERED, _REDISCOVER)
         self._gateways.discovered(peer, False)
-        for net in self._claims.nets_behind(peer):
-            self.net_reached(net)
         parked, peer.parked = peer.parked, []
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:

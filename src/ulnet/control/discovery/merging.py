@@ -186,7 +186,7 @@ class Merging:
         """The node behind this NID is known by another one already: what it told is about that peer."""
         owner.mark(0 if owner.configured else _MULTI_RAIL, _NO_DISCOVERY)
         for pni in owner.members.values() if not (owner.heard and self._claims.can_say(owner, peer)) else ():
-            self._claims.only_listed(pni, peer)
+            self._claims.only_listed(pni, peer, owner.heard)
         owner.heard_at, owner.heard_from = peer.heard_at, peer.heard_from
         owner.allowance.limit(peer.allowance)
         known = owner.news
