@@ -24,7 +24,7 @@ from ulnet.core.faults import FaultInjector
 from ulnet.core.generation import Generation
 from ulnet.core.guard.identity import Guarded
 from ulnet.core.lnd import Drivers, Lnd, Master, NiEvent, Payload
-from ulnet.core.md import ACK_DISABLE, EventHandler, Md
+from ulnet.core.md import EventHandler, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI, LocalNet, Place
@@ -512,11 +512,16 @@ class LNet:
     def give_up(self, md: Md) -> int:
         """End PUTs whose payload is still coming into md, for others need the memory; how many that were.
 
-        They are not acknowledged. Over o2ib a peer may write there until its transfer ends: such stay.
+        Their senders are told that 0 bytes were taken. Over o2ib a peer may write there until its transfer
+        ends: such stay.
         """
-        options, md.options = md.options, md.options | ACK_DISABLE
-        given_up = sum([self._delayed.give_up(put) for put in list(md.arriving or ())])
-        md.options = options
+        given_up = 0
+        for put in list(md.arriving or ()):
+            length, put.mlength = put.mlength, 0
+            if self._delayed.give_up(put):
+                given_up += 1
+            else:
+                put.mlength = length
         return given_up
 
     def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> Receiver:

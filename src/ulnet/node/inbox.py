@@ -3,7 +3,7 @@
 Its memory is in blocks, each of which serves so many messages. A block that is used up is not used again: the
 next one is new memory. So a message has its bytes for itself for as long as anybody holds a view of them,
 and a block counts as free when nobody does. Pages of a block that nothing was written to take no memory.
-While messages are still coming into blocks that are used up, there are as many others.
+Blocks that are used up, but into which messages are still coming, do not count, up to four times as many.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Inbox", "Message"]
 
 _BLOCKS: Final = 4
+_WAITING: Final = 4  # times as many may be used up while messages are still coming into them
+_PATIENCE: Final = 5.0  # seconds for which a block that is used up waits for those, whoever else needs it
 _SHORT: Final = 16  # times as many short messages may be in a block
 _NOTHING: Final = memoryview(b"")
 
@@ -64,8 +66,12 @@ class Inbox:
 
     There is room for `slots` messages of `size` bytes that are not read, or still held; for more of shorter
     ones, but not beyond 16 times as many. One that finds none is counted in `dropped`, and its sender is
-    told that 0 bytes were taken (`Node.put` raises ENOBUFS); a longer one is refused (EMSGSIZE). One that
-    comes slowly is given up, and counted there, when memory for as many messages again waits for such.
+    told that 0 bytes were taken (`Node.put` raises ENOBUFS); a longer one is refused (EMSGSIZE).
+
+    What messages that come slowly keep waiting does not count, up to memory for 4 times `slots` messages: so
+    an inbox has five times the memory of `slots` messages at most. When more waits, messages are given up
+    that are still coming 5 s after their block was used up, or whose next hop keeps more than half of the
+    waiting blocks. They are counted in `dropped`, and their senders are told ENOBUFS as well.
     """
 
     def __init__(
@@ -97,6 +103,8 @@ class Inbox:
         self._entries: dict[int, MatchEntry] = {}
         self._latest = 0  # the handle of that into which something came
         self._arms = False  # in the next turn of the loop
+        self._since: dict[int, float] = {}  # when blocks were seen to be used up, and to wait
+        self._timer: asyncio.TimerHandle | None = None  # for when the first of too many has waited for long
         self._last: MatchEntry | None = None  # takes what finds no block
         self._loop = asyncio.get_running_loop()
         self._home_thread = threading.get_ident()
@@ -125,14 +133,18 @@ class Inbox:
     def _arm(self) -> None:
         """Attach as many blocks as there may be; those go before the descriptor without memory.
 
-        Blocks that are used up, but into which messages are still coming, do not count, up to as many again:
-        who keeps the rest of a message back takes no room from others.
+        Blocks that are used up, but into which messages are still coming, do not count: who keeps the rest of
+        a message back takes no room from others.
         """
         mds = [me.md for me in self._entries.values()]
         coming = [md for md in mds if md is not None and md.exhausted]
-        while len(coming) > self._blocks:
-            self._give_up_one(coming)
-        while not self.closed and len(self._live) - len(coming) < self._blocks:
+        now = self._loop.time()
+        self._since = {md.handle: self._since.get(md.handle, now) for md in coming}
+        most = self._blocks * _WAITING
+        if len(coming) > most:
+            self._give_up(coming, len(coming) - most, now)
+        room = self._blocks + min(len(coming), most)
+        while not self.closed and len(self._live) < room:
             block = mmap.mmap(-1, self._per_block * self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             me = self._entry(at_head=True)
             md = self._memory.md_attach(
@@ -148,12 +160,29 @@ class Inbox:
             watch = weakref.ref(block, self._freed)
             self._live[id(watch)] = watch
 
-    def _give_up_one(self, coming: list[Md]) -> None:
-        """End what comes into the block of who has most of them to himself; of several, into the oldest."""
-        hops = [{put.next_nid for put in md.arriving or ()} for md in coming]
-        has = Counter(hop for each in hops for hop in each)
-        least = [min((has[hop] for hop in each), default=0) for each in hops]
-        self.dropped += self._core.give_up(coming.pop(least.index(max(least))))
+    def _give_up(self, coming: list[Md], count: int, now: float) -> None:
+        """End what comes into that many blocks: first of who has most of them to himself, and the oldest.
+
+        Only blocks that have waited for long, or of one hop that has more than half of them: else new
+        messages find no room until the first of them has waited for long.
+        """
+        since = self._since
+        hops = {md: {put.next_nid for put in md.arriving or ()} for md in coming}
+        has = Counter([hop for each in hops.values() for hop in each])
+        least = {md: min([has[hop] for hop in each], default=0) for md, each in hops.items()}
+        for md in sorted(coming, key=lambda md: (-least[md], since[md.handle])):
+            if not (count and md.arriving):
+                continue
+            if now - since[md.handle] >= _PATIENCE or least[md] * 2 > len(coming):
+                self.dropped += self._core.give_up(md)
+                count -= not md.arriving
+        later = [when for when in since.values() if now - when < _PATIENCE]
+        if count and later and self._timer is None and not self.closed:
+            self._timer = self._loop.call_at(min(later) + _PATIENCE, self._waited)
+
+    def _waited(self) -> None:
+        self._timer = None
+        self._arm_again()
 
     def _freed(self, block: weakref.ref[mmap.mmap]) -> None:
         """Nobody holds anything of a block any more; this may be any thread."""
@@ -231,6 +260,9 @@ class Inbox:
 
     def _end(self) -> None:
         self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._news is not None:
             self._news.set()
 
