@@ -27,7 +27,6 @@ from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.protocol import Reply
 from ulnet.dlc.settings import SETTINGS
 from ulnet.dlc.yaml_out import PING, emit, emit_document
-from ulnet.nid.errors import escaped
 
 __all__ = ["perform"]
 
@@ -59,6 +58,8 @@ def perform(command: Command, parsed: Parsed, socket_path: str | None) -> int:
     except DlcError as refused:
         return report_errors([refused.item])
     for note in reply.notes:
+        from ulnet.nid.errors import escaped  # what is of no use to most commands is not loaded
+
         sys.stderr.write(f"lnetctl: note: {escaped(note)}\n")  # of lnetd, which may not be root
     return _FINISHERS.get(action, _print)(request, parsed, reply)
 

@@ -165,7 +165,6 @@ class LNet:
         parts.peer_removed = discovery.peer_removed
         parts.net_reached = discovery.net_reached
         parts.peer_deprived = discovery.peer_deprived
-        parts.peer_replaced = discovery.peer_replaced
         parts.posted = health.posted
         parts.sent = health.sent
         parts.heard = health.heard

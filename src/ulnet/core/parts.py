@@ -58,7 +58,6 @@ class Parts:
         "peer_ni_added",
         "peer_ni_gone",
         "peer_removed",
-        "peer_replaced",
         "pinged",
         "posted",
         "push_refused",
@@ -103,7 +102,6 @@ class Parts:
     peer_removed: Callable[[Peer], None]
     net_reached: Callable[[Net], None]
     peer_deprived: Callable[[Peer], None]
-    peer_replaced: Callable[[Peer], None]
 
     # Health
     posted: Callable[[PeerNi], None]

@@ -142,7 +142,6 @@ class PeerTable:
     ) -> Peer:
         """Configure a peer, or add NIDs to a configured one. Raises LNetError and changes nothing."""
         known = check_add(self, primary, nids, multi_rail)
-        heard = any(self._is_heard(nid) for nid in (primary, *nids))
         if known is None or not known.configured:
             if known is not None:
                 self._remove(known)
@@ -154,13 +153,7 @@ class PeerTable:
         for nid in nids:
             if not known.owns(nid):
                 self._configure(known, nid)
-        if heard:
-            self._parts.peer_replaced(known)
         return known
-
-    def _is_heard(self, nid: Nid) -> bool:
-        peer = self.find(nid)
-        return peer is not None and not peer.configured and bool(peer.flags & _DISCOVERED)
 
     def _lock(self, peer: Peer) -> None:
         if not peer.flags & _LOCK:

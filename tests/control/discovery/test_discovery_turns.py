@@ -544,29 +544,6 @@ def test_only_peers_that_know_us_hear_of_changes(fabric: Fabric) -> None:
     assert a.stats.send_count == 0
 
 
-@pytest.mark.parametrize("by", [B, B1], ids=["by its primary NID", "by another NID"])
-@pytest.mark.parametrize("mode", [1, 0], ids=["discovery on", "off"])
-def test_a_discovered_peer_hears_of_changes_when_it_is_configured_since(
-    fabric: Fabric, by: Nid, mode: int
-) -> None:
-    a, b = node(fabric, A, A1), node(fabric, B, B1)
-    attach(b)
-    put(a, B)
-    fabric.run()
-    if not mode:
-        a.set_discovery(0)
-        fabric.run()
-    before = a.stats.send_count
-    a.peers.add(by, [B, B1])
-    fabric.run()
-    assert (a.stats.send_count > before) == bool(mode)
-    added = Nid.parse("10.2.0.1@tcp2")
-    a.add_ni(added.net, added)
-    fabric.run()
-    seen = b.peers.find(A)
-    assert (seen is not None and added in seen.members) == bool(mode)
-
-
 @pytest.mark.requirement("HLD-redisc")
 @pytest.mark.parametrize(("force", "sent"), [(False, ["GET"]), (True, ["GET", "PUT"])])
 def test_rediscovery_asks_again_and_tells_again_if_forced(

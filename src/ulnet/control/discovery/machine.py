@@ -270,11 +270,6 @@ class Discovery:
             peer.mark(remove=_UPTODATE)
             self._feed(peer, Input.WANTED)
 
-    def peer_replaced(self, peer: Peer) -> None:
-        """The peer is configured in place of a discovered one: its node is to hear of changes further on."""
-        if self.active and self._mode() and peer.multi_rail:
-            self._feed(peer, Input.WANTED)
-
     def peer_removed(self, peer: Peer) -> None:
         """The peer left the table: who waits for it goes on with whoever has its NIDs now."""
         self._queue.pop(peer, None)
