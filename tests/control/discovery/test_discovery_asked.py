@@ -11,6 +11,7 @@ from control.discovery.test_discovery_handover import lie
 from control.discovery.test_discovery_hostile import answer, attach, info, peer, push, put
 from control.discovery.test_discovery_takeover import FOE, A, pushed_by
 from support.fabric import Fabric
+from ulnet.control.instance import LNet
 from ulnet.nid import Nid
 from ulnet.wire.lnet import MsgType
 
@@ -20,6 +21,16 @@ FIRST, SECOND, OTHER = (Nid.parse(f"10.0.0.{number}@tcp") for number in (7, 8, 5
 @pytest.fixture
 def fabric() -> Fabric:
     return Fabric()
+
+
+def know_each_other(fabric: Fabric, a: LNet, foe: LNet, node: LNet) -> None:
+    """What must happen before a foe may list NIDs of a node that was heard."""
+    for core in (a, foe, node):
+        attach(core)
+    for core, nid in ((a, FIRST), (a, SECOND), (foe, A), (a, FOE)):
+        put(core, nid)
+    fabric.run()
+    fabric.clock.now += 12
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["configured", "called by name"])
@@ -102,12 +113,7 @@ def test_nids_that_another_lists_all_the_time_are_asked_once_in_ten_seconds(fabr
     node.add_ni(SECOND.net, SECOND)
     a.peers.add(FIRST, [SECOND])
     answer(node, info(9, FIRST))
-    for core in (a, foe, node):
-        attach(core)
-    for core, nid in ((a, FIRST), (a, SECOND), (foe, A), (a, FOE)):
-        put(core, nid)
-    fabric.run()
-    fabric.clock.now += 12
+    know_each_other(fabric, a, foe, node)
     asked = {FIRST: 0, SECOND: 0}
     for turn in range(800):
         if turn < 600:
@@ -128,12 +134,7 @@ def test_one_that_is_silent_is_not_asked_again_when_that_may_be(fabric: Fabric) 
     a, foe, node = (fabric.node(str(nid), discovery=True) for nid in (A, FOE, FIRST))
     node.add_ni(SECOND.net, SECOND)
     a.peers.add(FIRST, [SECOND])
-    for core in (a, foe, node):
-        attach(core)
-    for core, nid in ((a, FIRST), (a, SECOND), (foe, A), (a, FOE)):
-        put(core, nid)
-    fabric.run()
-    fabric.clock.now += 12
+    know_each_other(fabric, a, foe, node)
     lost = 0
     for turn in range(300):
         push(foe, A, lie(10 + turn, SECOND))
@@ -154,12 +155,7 @@ def test_that_a_nid_is_asked_is_forgotten_when_the_round_ends_otherwise(fabric: 
     a, foe = fabric.node(str(A), discovery=True), fabric.node(str(FOE))
     node = fabric.node(str(FIRST), str(SECOND), discovery=True)
     a.peers.add(FIRST, [SECOND])
-    for core in (a, foe, node):
-        attach(core)
-    for core, nid in ((a, FIRST), (a, SECOND), (foe, A), (a, FOE)):
-        put(core, nid)
-    fabric.run()
-    fabric.clock.now += 12
+    know_each_other(fabric, a, foe, node)
     victim = peer(a, FIRST)
     a.discovery.push_anyway(victim)
     a.tick(fabric.clock.now)

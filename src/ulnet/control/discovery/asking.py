@@ -1,4 +1,4 @@
-"""How often peers are asked for which no message waits: they, or others, decide when that is."""
+"""How often peers are asked who they are while no message waits for that: they or others cause it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Asking:
             self.doubt(peer, [pni for pni in suspects if pni.peer is peer])
 
     def must(self, peer: Peer) -> bool:
-        """A push told nothing: its peer must be asked. False: not now, for its answers are long.
+        """Have a peer whose push told nothing asked by a ping. False: not now, for its answers are long.
 
         Merging these takes this node's time, and whoever pushes decides how often.
         """

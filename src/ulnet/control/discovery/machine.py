@@ -435,7 +435,10 @@ class Discovery:
                 )
             self._claims.ended(peer)
             if not self._asking.may(peer):
-                raise LNetError(errno.EAGAIN, "its list is long, as are others, and no message waits for it")
+                raise LNetError(
+                    errno.EAGAIN,
+                    "its list is long, and such lists took their time: it is asked when a message waits",
+                )
             question = None if peer.check_nid is not None else self._claims.asks(peer)
             if self._claims.asks_suspect(peer):
                 peer.attempts -= 1  # others' lists may have brought it: no message fails for that

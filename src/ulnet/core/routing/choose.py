@@ -16,7 +16,7 @@ from ulnet.core.routing.criteria import GATEWAY, GATEWAY_BY_DOCUMENTS, REMOTE_NE
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.routing.table import Route
 from ulnet.core.selection.choice import SOURCE_GIVEN, kind_of
-from ulnet.core.selection.choose import Selector
+from ulnet.core.selection.choose import Selector, no_way
 from ulnet.core.selection.criteria import CREDITS, PEER_FIXED, TURN, is_stalled
 from ulnet.core.selection.paths import Key, Query
 from ulnet.core.selection.trace import Explanation, stage
@@ -210,8 +210,7 @@ class RoutedSelector:
         routes = gateways.table.to(net)
         if not routes:
             nets = ", ".join(map(str, self._state.nets)) or "none"
-            text = f"this node is on {nets}, and knows no gateway to {net}; add a net on {net} or a route "
-            text += f"to it: 'lnetctl route add --net {net} --gateway NID'"
+            text = no_way(net, nets)
         elif source is not None and gateways.usable(net):
             text = f"no gateway to {net} can be reached from {source}: leave the source free"
         else:

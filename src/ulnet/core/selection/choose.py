@@ -53,12 +53,12 @@ from ulnet.core.selection.trace import Explanation, stage
 from ulnet.core.selection.weights import sum_of, turns_of, weight_of_pathway
 from ulnet.core.state import NodeState
 from ulnet.core.status import LNetError
-from ulnet.nid import LNET_PID, LO_NID, Nid
+from ulnet.nid import LNET_PID, LO_NID, Net, Nid
 
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
 
-__all__ = ["Balance", "Selector"]
+__all__ = ["Balance", "Selector", "no_way"]
 
 Balance = Literal["expected", "documents"]
 
@@ -276,10 +276,8 @@ class Selector:
         if number != self._state.generation.number:  # who invents sources has this said for each answer
             nets = ", ".join(str(net.net) for net in self._state.nets.values() if _open(net)) or "none"
             self._nets = (self._state.generation.number, nets)
-        net = dest.nid.net
-        text = f"this node is on {nets}, and knows no gateway to {net}; add a net on {net} or a route to it"
-        text += f": 'lnetctl route add --net {net} --gateway NID'"
-        closed = self._state.nets.get(net)
+        text = no_way(dest.nid.net, nets)
+        closed = self._state.nets.get(dest.nid.net)
         if closed is not None and closed.nis and not _open(closed):
             ni = closed.nis[0]
             why = "is about to go: add another one"
@@ -491,3 +489,9 @@ def _becomes_known(key: Key, path: Path) -> bool:
 def _tell_case(record: Explanation | None, case: str) -> None:
     if record is not None:
         record.case = case
+
+
+def no_way(net: Net, nets: str) -> str:
+    """Why a net cannot be reached: this node is on others alone, and what can be done."""
+    text = f"this node is on {nets}, and knows no gateway to {net}; add a net on {net} or a route to it"
+    return f"{text}: 'lnetctl route add --net {net} --gateway NID'"
