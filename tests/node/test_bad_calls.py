@@ -62,6 +62,11 @@ REFUSED: list[tuple[str, str, object, str]] = [
     *(("put", "data", value, words) for value, words in (*MEMORY, *TOO_MUCH)),
     *(("get", name, value, words) for name, value, words in (*UNSIGNED, *TIMES) if name != "hdr_data"),
     *(("get", "buffer", value, words) for value, words in (*MEMORY, *TOO_MUCH)),
+    *(
+        (call, name, value, words)
+        for call in ("ping", "discover", "primary_nid", "peer_discovered")
+        for name, value, words in TIMES
+    ),
     ("get", "buffer", b"abc", "GET into read-only memory"),
     *(
         (call, name, value, words)
@@ -109,6 +114,7 @@ OF_NO_USE: list[tuple[str, str, object]] = [
       for value in ("x", None, 1.5)),
     *(("put", "hdr_data", value) for value in ("x", None, 1.5)),
     *((call, name, "x") for call in ("put", "get") for name in ("timeout", "cpt")),
+    *((call, "timeout", "x") for call in ("ping", "discover", "primary_nid", "peer_discovered")),
     *(("attach", "portal", value) for value in ("x", None, 1.5)),
     *(("attach", name, value) for name in ("match_bits", "ignore_bits", "pid", "threshold")
       for value in ("x", None)),
@@ -121,6 +127,8 @@ USUAL: dict[str, dict[str, object]] = {
     "put": {"target": A, "portal": OPEN, "match_bits": 1, "data": b"abc"},
     "get": {"target": A, "portal": OPEN, "match_bits": 1, "buffer": bytearray(3)},
     "attach": {"portal": FREE, "match_bits": 1, "buffer": bytearray(3)},
+    **{call: {"target": A} for call in ("ping", "discover")},
+    **{call: {"nid": A} for call in ("primary_nid", "peer_discovered")},
     "add_bond": {"slaves": ["*@tcp"]},
     "add_peer": {"primary": "127.0.9.9@tcp"},
 }

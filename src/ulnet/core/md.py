@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from ulnet.core.portal import MatchEntry
     from ulnet.nid import Nid
 
-__all__ = ["INFINITE", "MAX_FRAGMENTS", "Buffer", "EventHandler", "Md", "MdOption", "fragments_of"]
+__all__ = [
+    "INFINITE",
+    "MAX_FRAGMENTS",
+    "Buffer",
+    "EventHandler",
+    "Md",
+    "MdOption",
+    "checked_timeout",
+    "fragments_of",
+]
 
 Buffer = bytes | bytearray | memoryview
 EventHandler = Callable[["Event"], None]
@@ -29,6 +38,13 @@ Keeper = Callable[["Md"], None]
 INFINITE = -1
 MAX_FRAGMENTS = 256
 MAX_TIMEOUT = 1_000_000_000  # seconds
+
+
+def checked_timeout(timeout: float) -> float:
+    """Seconds that an operation may take. Raises LNetError(EINVAL)."""
+    if not 0 <= timeout <= MAX_TIMEOUT:
+        raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
+    return timeout
 
 
 class MdOption(IntFlag):
@@ -209,9 +225,7 @@ class Md:
 
     def set_timeout(self, timeout: float | None) -> None:
         """Give each operation so many seconds. Raises LNetError(EINVAL)."""
-        if timeout is not None and not 0 <= timeout <= MAX_TIMEOUT:
-            raise LNetError(errno.EINVAL, f"timeout {timeout:.15g}: must be 0 to {MAX_TIMEOUT} seconds")
-        self.timeout = timeout
+        self.timeout = None if timeout is None else checked_timeout(timeout)
 
     def asks(self, whom: PeerNi) -> None:
         """A request goes to another NID than the one before; it is counted among the answers due."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
-from ulnet.core.md import TRUNCATE, Buffer, Md
+from ulnet.core.md import TRUNCATE, Buffer, Md, checked_timeout
 from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError, errno_text
 from ulnet.nid import ANY_NID, LO_NID, Nid
@@ -240,7 +240,7 @@ async def ping(
 ) -> PingResult:
     """See Node.ping."""
     clock = asyncio.get_running_loop().time
-    give_up = clock() + timeout
+    give_up = clock() + checked_timeout(timeout)
     for _ in range(_MAX_PINGS):
         buffer = bytearray(size)
         left = max(give_up - clock(), 0.0)
@@ -259,6 +259,8 @@ async def ping(
 
 async def discover(core: LNet, target: Nid, *, force: bool, timeout: float | None) -> Peer:
     """See Node.discover."""
+    if timeout is not None:
+        checked_timeout(timeout)
     done: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
 
     def tell(error: LNetError | None, peer: Peer | None) -> None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from ulnet.control.health.presence import PeerWatcher
 from ulnet.control.instance import LNet
 from ulnet.control.naming import ask_discovered, ask_primary, name_peer
+from ulnet.core.md import checked_timeout
 from ulnet.core.peer import Peer
 from ulnet.core.status import LNetError
 from ulnet.nid import Net, Nid, NidError
@@ -68,6 +69,8 @@ class PeerCalls(ABC):
         """
         asked = as_nid(nid)
         core = self.core
+        if timeout is not None:
+            checked_timeout(timeout)
         answer: asyncio.Future[Nid] = asyncio.get_running_loop().create_future()
 
         def done(primary: Nid) -> None:
@@ -93,6 +96,8 @@ class PeerCalls(ABC):
         default those of discovery's messages) is not known. A node whose name is locked is not waited for:
         the answer is what is known now, and its discovery begins. Raises LNetError: EINVAL, ENOMEM.
         """
+        if timeout is not None:
+            checked_timeout(timeout)
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def done(known: bool) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
 from typing import Any, Self
 
+from ulnet.core.md import checked_timeout
 from ulnet.core.status import LNetError
 from ulnet.node import Message
 from ulnet.sync.node import Node, Part
@@ -32,8 +32,8 @@ class Inbox(Part):
 
     def receive(self, timeout: float | None = None) -> Message:
         """The next message. Raises TimeoutError, and LNetError(ESHUTDOWN) when it or its node was closed."""
-        if timeout is not None and math.isnan(timeout):
-            raise LNetError(errno.EINVAL, "timeout nan: it is a number of seconds, or None")
+        if timeout is not None:
+            checked_timeout(timeout)
 
         async def receive() -> Message | None:
             async with asyncio.timeout(timeout):
