@@ -28,6 +28,7 @@ from ulnet.lnd.tcp.dialer import Dialer
 from ulnet.lnd.tcp.nistate import NiState
 from ulnet.lnd.tcp.peer import Peer
 from ulnet.lnd.tcp.reader import Reader
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.errors import ByteOrder
@@ -54,6 +55,13 @@ async def turns(count: int = 5) -> None:
     """Let the event loop go round a few times."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def shake(end: SecureSocket) -> str:
+    """Go on with a TLS handshake; what it waits for."""
+    while (waits := end.shake()) == "work":
+        end.work()
+    return waits
 
 
 @dataclass(eq=False)

@@ -31,6 +31,7 @@ from lnd.kit import (
     linked,
     lnet_frame,
     put_header,
+    shake,
     turns,
     until,
 )
@@ -529,7 +530,7 @@ def pair_of(site: Site) -> tuple[SecureSocket, SecureSocket]:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     credentials = Credentials(site.node("10.0.0.1@tcp"), time.monotonic, print)
     a, b = credentials.secure(one), credentials.secure(other, listening=True)
-    while any([a.shake(), b.shake()]):
+    while any([shake(a), shake(b)]):
         pass
     return a, b
 

@@ -1,125 +1,242 @@
-"""TLS handshakes that come all at once: they take turns, with one another and with everything else."""
+"""TLS handshakes whose steps take long: threads take them, addresses take turns, and the loop goes on."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
+import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from lnd.conftest import Addresses
-from lnd.kit import Side, dial, until
+from lnd.kit import Side, until
 from ulnet.cli.pki import make_authority, make_node
+from ulnet.lnd.tcp import shakes as module
 from ulnet.lnd.tcp.secure import Security
 from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.lnd.tcp.shakes import Shakes
 
 
-async def test_addresses_take_turns() -> None:
-    shakes = Shakes(asyncio.get_running_loop())
-    done: list[str] = []
+class Step:
+    """A handshake with one long step, which takes until it is told to go on."""
 
-    def step(name: str) -> Callable[[], bool]:
-        def taken() -> bool:
-            done.append(name)
-            return True
+    def __init__(self, begun: list[str], done: list[str], name: str) -> None:
+        self.begun = begun
+        self.done = done
+        self.name = name
+        self.closed = self.taken = False
+        self.go = threading.Event()
 
-        return taken
+    def work(self) -> None:
+        self.begun.append(self.name)
+        self.go.wait()
+        self.taken = True
 
-    for at in range(1, 5):
-        shakes.later("a", step(f"a{at}"))
-    shakes.later("b", step("b1"))
-    await asyncio.sleep(0)
-    assert done == ["a1", "b1"]
-    shakes.later("b", step("b2"))
-    await asyncio.sleep(0)
-    assert done == ["a1", "b1", "a2", "b2"]
-    await asyncio.sleep(0)
-    assert done[4:] == ["a3", "a4"]
-    await asyncio.sleep(0)
-    assert len(done) == 6 and not shakes._waiting
-
-
-async def test_a_step_that_fails_keeps_nobody_waiting() -> None:
-    loop = asyncio.get_running_loop()
-    shakes, done, told = Shakes(loop), [], []
-    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
-
-    def fails() -> bool:
-        raise ValueError
-
-    def works() -> bool:
-        done.append(1)
-        return True
-
-    for step in (fails, works, works, works):
-        shakes.later("a", step)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert len(done) == 3 and len(told) == 1
+    def go_on(self) -> Step | None:
+        if self.closed:
+            return None
+        if self.taken:
+            self.done.append(self.name)
+            return None
+        return self
 
 
-async def test_those_that_were_dropped_take_no_turn_and_steps_may_add_others() -> None:
-    shakes = Shakes(asyncio.get_running_loop())
-    done: list[int] = []
+class Steps:
+    """Those of one test, by name: that begins with the address."""
 
-    def gone() -> bool:
-        return False
+    def __init__(self) -> None:
+        self.shakes = Shakes(asyncio.get_running_loop())
+        self.begun: list[str] = []
+        self.done: list[str] = []
+        self.all: dict[str, Step] = {}
 
-    def again() -> bool:
-        done.append(len(done))
-        if len(done) < 5:
-            shakes.later("a", again)
-        return True
+    def later(self, *names: str) -> None:
+        for name in names:
+            step = self.all[name] = Step(self.begun, self.done, name)
+            self.shakes.later(name[0], step.go_on)
 
-    for _ in range(1000):
-        shakes.later("b", gone)
-    shakes.later("a", again)
-    for turn in range(1, 4):
-        await asyncio.sleep(0)
-        assert len(done) == min(2 * turn, 5)
-    assert not shakes._waiting
+    async def begin(self, *names: str) -> None:
+        await until(lambda: set(self.begun) >= set(names))
+
+    async def go(self, *names: str) -> None:
+        for name in names:
+            self.all[name].go.set()
+        await until(lambda: set(self.done) >= set(names))
+
+    async def over(self) -> None:
+        await until(lambda: not self.shakes._queues and not self.shakes._running)
 
 
-@pytest.mark.pure
-async def test_hellos_that_come_together_are_answered_two_in_a_turn(
-    make: Callable[..., Side],
-    at: Addresses,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """4,080 of them kept everybody else waiting for three seconds."""
-    make_authority(tmp_path / "ca", "a site")
-    make_node(tmp_path / "ca", tmp_path / "node", [at.nid(1)])
-    a = make(at.nid(1), tunables={"security": int(Security.REQUIRE)}, credentials=str(tmp_path / "node"))
-    incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with pytest.raises(ssl.SSLWantReadError):
-        context.wrap_bio(incoming, hello).do_handshake()
-    opening = hello.read()
-    raws = [await dial(a, at.ip(2 + number % 3)) for number in range(30)]
-    await until(lambda: len(a.lnd._shared.callers.half_open) == len(raws))
-    turn = 0
-    steps: Counter[int] = Counter()
-    shake = SecureSocket.shake
+async def test_an_address_has_one_thread_and_its_steps_their_order() -> None:
+    steps = Steps()
+    names = [f"a{at}" for at in range(9)]
+    steps.later(*names, "b0")
+    await steps.begin("a0", "b0")
+    for name in names:
+        assert [one for one in steps.begun if one[0] == "a"] == names[: names.index(name) + 1]
+        steps.all[name].go.set()
+        await until(lambda: len(steps.begun) > names.index(name) + 2 or name == names[-1])  # noqa: B023
+    await steps.go("b0")
+    await steps.over()
+    assert [one for one in steps.done if one[0] == "a"] == names
 
-    def counted(sock: SecureSocket) -> str:
-        steps[turn] += 1
-        return shake(sock)
+
+async def test_there_are_so_many_threads_and_addresses_take_turns() -> None:
+    steps = Steps()
+    first = list("abcdefgh")
+    steps.later(*first, "a2", "z")
+    await steps.begin(*first)
+    assert len(steps.begun) == len(first)
+    await steps.go("b")
+    await steps.begin("z")
+    assert "a2" not in steps.begun  # `a` has a thread already
+    await steps.go("z", "a2", *first)
+    await steps.over()
+
+
+async def test_few_go_on_in_one_turn_of_the_loop() -> None:
+    """4,080 requests at once kept everybody else waiting for three seconds."""
+    loop, steps = asyncio.get_running_loop(), Steps()
+    turn, counts, ended = 0, Counter[int](), 0
 
     def next_turn() -> None:
         nonlocal turn
         turn += 1
-        asyncio.get_running_loop().call_soon(next_turn)
+        if ended < 1000:
+            loop.call_soon(next_turn)
 
-    monkeypatch.setattr(SecureSocket, "shake", counted)
+    def go_on() -> None:
+        nonlocal ended
+        ended += 1
+        counts[turn] += 1
+
     next_turn()
-    for raw in raws:
-        raw.sock.send(opening)
-    await until(lambda: steps.total() == len(raws))
-    assert max(steps.values()) <= 2 and len(steps) >= len(raws) // 2
+    for number in range(1000):
+        steps.shakes.later(str(number % 300), go_on)
+    await until(lambda: ended == 1000)
+    assert max(counts.values()) < 20
+    await steps.over()
+
+
+async def test_those_that_were_dropped_keep_nobody_waiting() -> None:
+    steps = Steps()
+    steps.later("a1")
+    await steps.begin("a1")
+    steps.later("a2", "a3")
+    steps.all["a1"].closed = steps.all["a2"].closed = True
+    steps.all["a1"].go.set()
+    await steps.begin("a3")
+    await steps.go("a3")
+    assert steps.done == ["a3"]
+    await steps.over()
+
+
+async def test_a_handshake_that_fails_keeps_nobody_waiting() -> None:
+    loop, steps, told = asyncio.get_running_loop(), Steps(), []
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    def fails() -> None:
+        raise ValueError
+
+    steps.shakes.later("a", fails)
+    steps.later("a1", "b1")
+    await steps.begin("a1", "b1")
+    await steps.go("a1", "b1")
+    await steps.over()
+    assert len(told) == 1
+
+
+@pytest.mark.pure
+async def test_who_takes_long_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of the CPU counts, so that nobody waits for a busy machine."""
+    steps = Steps()
+    waits: list[tuple[float, Callable[..., None], str]] = []
+    monkeypatch.setattr(module, "thread_time", lambda: 3.0 if steps.begun[-1] == "a1" else 0.0)
+    monkeypatch.setattr(steps.shakes, "_loop", Later(asyncio.get_running_loop(), waits))
+    steps.later("a1")
+    await steps.begin("a1")
+    steps.later("a2")
+    await steps.go("a1")
+    steps.later("b1")
+    await steps.begin("b1")
+    await steps.go("b1")
+    assert [(seconds, address) for seconds, _, address in waits] == [(60.0, "a")]
+    assert "a2" not in steps.begun
+    waits[0][1]("a")
+    await steps.begin("a2")
+    await steps.go("a2")
+    await steps.over()
+
+
+class Later:
+    """A loop whose timers are kept."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, waits: list[tuple[float, Callable[..., None], str]]
+    ) -> None:
+        self.call_soon, self.call_soon_threadsafe = loop.call_soon, loop.call_soon_threadsafe
+        self._waits = waits
+
+    def call_later(self, seconds: float, what: Callable[..., None], address: str) -> None:
+        self._waits.append((seconds, what, address))
+
+
+@pytest.mark.pure
+async def test_where_the_system_gives_no_thread_one_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = Steps()
+    waits: list[tuple[float, Callable[..., None], str]] = []
+    monkeypatch.setattr(steps.shakes, "_loop", Later(asyncio.get_running_loop(), waits))
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as none_left:
+        none_left.setattr(threading.Thread, "start", start)
+        steps.later("a1")
+        await until(lambda: waits)
+    waits[0][1]("a")
+    await steps.begin("a1")
+    await steps.go("a1")
+    await steps.over()
+
+
+@pytest.mark.pure
+async def test_a_step_that_takes_long_keeps_nobody_waiting(
+    make: Callable[..., Side], at: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL takes half a minute for certificates of 32 KiB that are made for that."""
+    make_authority(tmp_path / "ca", "a site")
+    sides = []
+    for number in (1, 2, 3):
+        make_node(tmp_path / "ca", tmp_path / str(number), [at.nid(number)])
+        sides.append(
+            make(
+                at.nid(number),
+                tunables={"security": int(Security.REQUIRE)},
+                credentials=str(tmp_path / str(number)),
+            )
+        )
+    a, b, foe = sides
+    work, go, held = SecureSocket.work, threading.Event(), []
+
+    def long(sock: SecureSocket) -> None:
+        with suppress(OSError):  # it is closed
+            if at.ip(3) in (sock.getpeername()[0], sock.getsockname()[0]):
+                held.append(sock)
+                go.wait()
+        work(sock)
+
+    monkeypatch.setattr(SecureSocket, "work", long)
+    try:
+        late = foe.put(a.ni.nid)
+        await until(lambda: held)
+        await b.ended(b.put(a.ni.nid))
+        assert late in foe.core.open
+    finally:
+        go.set()
+    await foe.ended(late)

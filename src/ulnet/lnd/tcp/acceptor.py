@@ -244,13 +244,13 @@ class _Inbound:
         """The handshake of TLS can go on: it waits for its turn."""
         self._shared.selector.forget(self._sock.fileno())
         self._shared.selector.forget_room(self._sock.fileno())
-        self._acceptor.shakes.later(self._address, self._shake)
+        self._acceptor.shakes.later(self._address, self._go_on)
 
-    def _shake(self) -> bool:
-        """Go on with the handshake of TLS; False: this was dropped meanwhile."""
+    def _go_on(self) -> SecureSocket | None:
+        """Go on with the handshake of TLS; the socket, if it has a long step to take."""
         sock = self._sock
-        if sock.fileno() < 0:
-            return False
+        if sock.fileno() < 0:  # dropped meanwhile
+            return None
         try:
             if not isinstance(sock, SecureSocket):
                 credentials = self._shared.credentials
@@ -261,7 +261,9 @@ class _Inbound:
         except OSError as error:
             self._shared.report(_refusal(self.who, error.strerror or "it broke off the TLS handshake"))
             self.drop()
-            return True
+            return None
+        if waits == "work":
+            return sock
         if waits == "write":
             self._shared.selector.watch_room(sock.fileno(), self._on_shake)
         elif waits:
@@ -269,7 +271,7 @@ class _Inbound:
         else:
             self._watch(self._on_readable)
             self._on_readable()
-        return True
+        return None
 
     def _watch(self, reader: Callable[[], None]) -> None:
         self._shared.selector.watch(self._sock.fileno(), reader)

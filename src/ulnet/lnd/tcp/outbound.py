@@ -31,6 +31,7 @@ class Outbound:
         "_machine",
         "_seconds",
         "_selector",
+        "_shakes",
         "_sock",
         "_timer",
         "_where",
@@ -50,6 +51,7 @@ class Outbound:
         self._credentials = credentials  # where the connection is to be secured
         self._loop = shared.loop
         self._selector = shared.selector
+        self._shakes = shared.shakes
         self._sock: socket.socket | None = sock
         self._machine = machine
         self._where = where
@@ -108,18 +110,26 @@ class Outbound:
         self._on_shake()
 
     def _on_shake(self) -> None:
-        """The handshake of TLS goes on."""
+        """The handshake of TLS can go on: it waits for its turn."""
+        sock = self._sock
+        if sock is not None:
+            self._selector.forget_room(sock.fileno())
+            self._selector.forget(sock.fileno())
+            self._shakes.later(self._where, self._go_on)
+
+    def _go_on(self) -> SecureSocket | None:
+        """Go on with the handshake of TLS; the socket, if it has a long step to take."""
         sock = self._sock
         if not isinstance(sock, SecureSocket):
-            return
+            return None
         try:
             waits = sock.shake()
         except OSError as error:
             self._no_tls(error)
-            return
+            return None
+        if waits == "work":
+            return sock
         number = sock.fileno()
-        self._selector.forget_room(number)
-        self._selector.forget(number)
         if waits:
             (self._selector.watch if waits == "read" else self._selector.watch_room)(number, self._on_shake)
         elif sock.certificate.covers(self._machine.called):
@@ -130,6 +140,7 @@ class Outbound:
                 errno.EACCES,
                 f"{self._where} has the certificate of {name!r}, which is not for {self._machine.called}",
             )
+        return None
 
     def _no_tls(self, error: OSError) -> None:
         number = error.errno or errno.EPROTO

@@ -24,7 +24,11 @@ _LOT: Final = 65536  # bytes that are encrypted before they are sent
 _LEAST_PIECE: Final = 16384  # bytes that are given to OpenSSL at a time, until the payload is much of them
 MOST_PIECE: Final = 65536  # OpenSSL keeps the memory of the longest
 _SMALL: Final = 1024  # bytes of payload in a record: of those that have less, few are read in one call
-_SHAKEN: Final = 32768  # bytes of a handshake: of a longer one the certificates alone would take 0.1 s
+_SHAKEN: Final = 32768  # bytes of a handshake: certificates with 1,024 NIDs have nearly as many
+# Of a handshake: a step is to be taken, takes more bytes, or was the last one.
+_DUE: Final = 0
+_MORE: Final = 1
+_THROUGH: Final = 2
 _PAYS: Final = 8  # bytes that may come for each one of payload
 _BEYOND: Final = 32768  # bytes beyond those: more than one record that is not whole
 _UNREAD: Final = 98304  # bytes of TLS itself that the other side has not read
@@ -61,6 +65,8 @@ class SecureSocket(socket.socket):
         self._scratch = scratch
         self._rest = _NOTHING  # encrypted, and still to be sent
         self._piece = _LEAST_PIECE
+        # How the last step of the handshake ended: who is called has none to take before it hears something.
+        self._shaken: int | OSError = _MORE if listening else _DUE
         self._to_shake = _SHAKEN  # bytes that may still come before the handshake is through
         self._beyond = 0  # bytes that came beyond what the payload pays for
         self._failed: OSError | None = None  # behind what was read
@@ -260,23 +266,31 @@ class SecureSocket(socket.socket):
     # The handshake ---------------------------------------------------------------------------------
 
     def shake(self) -> str:
-        """Go on with the handshake: "" when it is through, else "read" or "write". Raises OSError."""
+        """Go on with the handshake, and say what it waits for: "read", "write", or `work`; "": it is through.
+
+        Raises OSError.
+        """
+        shaken = self._shaken
+        if shaken == _DUE:
+            return "work"
         try:
-            while self._asks_for_more():
-                if not self._push():
-                    return "write"
+            if isinstance(shaken, OSError):
+                raise self._refusal(shaken)
+            if not self._push():
+                return "write"
+            if shaken == _MORE:
                 if self._to_shake <= 0:
                     raise OSError(errno.EPROTO, _TOO_LONG)
                 count = self._feed()
                 if not count:
                     raise ConnectionResetError
                 self._to_shake -= count
+                self._shaken = _DUE
+                return "work"
         except BlockingIOError:
             return "read"
         except ConnectionError:
             raise ConnectionResetError(errno.ECONNRESET, _HUNG_UP) from None
-        if not self._push():
-            return "write"
         self._beyond = 0
         try:
             _ = self.certificate
@@ -285,21 +299,30 @@ class SecureSocket(socket.socket):
             raise OSError(errno.EACCES, text) from None
         return ""
 
-    def _asks_for_more(self) -> bool:
-        """Whether the handshake is not through with what came so far. Raises OSError."""
+    def work(self) -> None:
+        """Take the step that is due, which the other side can make take seconds: `shake` goes on then.
+
+        Any thread may do that, while the others at most close this.
+        """
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
-            return True
-        except ssl.SSLCertVerificationError as error:
-            self._say_last()
-            raise OSError(errno.EACCES, f"its certificate is not good: {error.verify_message}") from None
-        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            raise ConnectionResetError from None
-        except ssl.SSLError as error:
-            self._say_last()
-            raise OSError(errno.EPROTO, words_of(error)) from None
-        return False
+            self._shaken = _MORE
+        except OSError as error:
+            self._shaken = error
+        else:
+            self._shaken = _THROUGH
+
+    def _refusal(self, error: OSError) -> OSError:
+        """What to say of an error of that step; the other side is told."""
+        if isinstance(error, (ssl.SSLZeroReturnError, ssl.SSLEOFError)):
+            return ConnectionResetError()
+        if not isinstance(error, ssl.SSLError):
+            return error
+        self._say_last()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return OSError(errno.EACCES, f"its certificate is not good: {error.verify_message}")
+        return OSError(errno.EPROTO, words_of(error))
 
     @cached_property
     def certificate(self) -> Certificate:

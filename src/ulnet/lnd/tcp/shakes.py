@@ -1,54 +1,132 @@
-"""Whose turn it is with the TLS handshake: a step of it takes most of a millisecond."""
+"""The long steps of TLS handshakes: threads of their own take them, while the loop goes on."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from time import thread_time
+from typing import Final, Protocol
 
-__all__ = ["Shakes"]
+__all__ = ["GoOn", "Shakes", "Worker"]
 
-_STEPS: Final = 2  # in one turn of the loop
+_THREADS: Final = 8  # at the same time
+_BATCH: Final = 4  # handshakes of one address that a thread serves at a time
+_TURN: Final = 16  # handshakes that go on in one turn of the loop
+_LONG: Final = 0.1  # seconds of a CPU that honest peers do not take for a batch
+_REST: Final = 20  # times as long the address has to wait behind such a one
+_AGAIN: Final = 0.1  # seconds until a thread is asked for again where the system gives none
+
+
+class Worker(Protocol):
+    """A socket whose handshake has a long step to take."""
+
+    def work(self) -> None:
+        """Take the step, in whatever thread."""
+
+
+GoOn = Callable[[], "Worker | None"]  # goes on with a handshake in the loop, up to the next long step
 
 
 class Shakes:
-    """Steps of handshakes that wait for their turn, those of each address in their order.
+    """Handshakes that can go on, and wait for their turn. Addresses take turns, and have one thread each.
 
-    Addresses take turns, and so does what else the loop has to do.
+    OpenSSL reads the certificates that it is sent before it knows whose they are, and those of 32 KiB can be
+    made such that this takes half a minute.
     """
 
-    __slots__ = ("_loop", "_scheduled", "_waiting")
+    __slots__ = ("_loop", "_queues", "_ready", "_running", "_scheduled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._running = 0
         self._scheduled = False
-        self._waiting: dict[str, deque[Callable[[], bool]]] = {}
+        # Of each address that waits for its turn, has a thread, or has to wait for a while.
+        self._queues: dict[str, deque[GoOn]] = {}
+        self._ready: deque[str] = deque()  # addresses that wait for their turn
 
-    def later(self, address: str, step: Callable[[], bool]) -> None:
-        """Take a step for that address in its turn; it tells whether there was anything to do."""
-        waiting = self._waiting.get(address)
-        if waiting is None:
-            waiting = self._waiting[address] = deque()
-        waiting.append(step)
+    def later(self, address: str, go_on: GoOn) -> None:
+        """Go on with a handshake of that address in its turn, and again behind each long step."""
+        queue = self._queues.get(address)
+        if queue is None:
+            queue = self._queues[address] = deque()
+            self._ready.append(address)
+        queue.append(go_on)
         self._schedule()
+
+    def _schedule(self) -> None:
+        if self._ready and self._running < _THREADS and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
-        left = _STEPS
+        left = _TURN
         try:
-            while left and self._waiting:
-                address = next(iter(self._waiting))
-                waiting = self._waiting.pop(address)
-                step = waiting.popleft()
-                if waiting:
-                    self._waiting[address] = waiting
-                if step():
-                    left -= 1
+            while left > 0 and self._ready and self._running < _THREADS:
+                left -= self._serve(self._ready.popleft())
         finally:
             self._schedule()
 
-    def _schedule(self) -> None:
-        if self._waiting and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._turn)
+    def _serve(self, address: str) -> int:
+        """Go on with some of an address: with how many."""
+        queue = self._queues[address]
+        batch: list[tuple[Worker, GoOn]] = []
+        count = min(len(queue), _BATCH)
+        try:
+            for _ in range(count):
+                go_on = queue.popleft()
+                worker = go_on()
+                if worker is not None:
+                    batch.append((worker, go_on))
+        finally:
+            if batch:
+                self._start(address, batch)
+            else:
+                self._next(address)
+        return count
+
+    def _start(self, address: str, batch: list[tuple[Worker, GoOn]]) -> None:
+        thread = threading.Thread(
+            target=self._work, args=(address, batch), name=f"TLS {address}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # there is none
+            self._queues[address].extendleft(go_on for _, go_on in reversed(batch))
+            self._loop.call_later(_AGAIN, self._next, address)
+        else:
+            self._running += 1
+
+    def _work(self, address: str, batch: list[tuple[Worker, GoOn]]) -> None:
+        """In a thread."""
+        try:
+            for worker, _ in batch:
+                worker.work()
+        finally:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._worked, address, thread_time(), batch)
+
+    def _worked(self, address: str, took: float, batch: list[tuple[Worker, GoOn]]) -> None:
+        self._running -= 1
+        if took < _LONG:
+            self._loop.call_soon(self._next, address)
+        else:
+            self._loop.call_later(_REST * took, self._next, address)
+        queue = self._queues[address]
+        try:
+            for _, go_on in batch:
+                if go_on() is not None:
+                    queue.append(go_on)
+        finally:
+            self._schedule()
+
+    def _next(self, address: str) -> None:
+        """The address may have a turn again."""
+        if self._queues[address]:
+            self._ready.append(address)
+        else:
+            del self._queues[address]
+        self._schedule()

@@ -19,6 +19,7 @@ from ulnet.lnd.tcp.callers import Callers
 from ulnet.lnd.tcp.params import TcpParams
 from ulnet.lnd.tcp.progress import ProgressTimer
 from ulnet.lnd.tcp.secure import Credentials
+from ulnet.lnd.tcp.shakes import Shakes
 from ulnet.lnd.tcp.spin import Spin
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
@@ -60,6 +61,7 @@ class Shared:
         "progress",
         "receiving",
         "selector",
+        "shakes",
         "spin",
         "starved",
         "sweep_interval",
@@ -88,6 +90,7 @@ class Shared:
         self.progress: ProgressTimer = ProgressTimer(loop, self, core.slept)
         self.budget: Budget = Budget()
         self.callers: Callers = Callers()
+        self.shakes: Shakes = Shakes(loop)  # of those that we call; who calls has no place among them
         self.sweep_interval: float = params.sweep_interval  # shorter where a time-out is short
         # Who cannot call from ports below 1024 talks with others who cannot.
         self.unprivileged: bool = not (params.reserved_ports and sockets.may_use_reserved())
