@@ -27,12 +27,12 @@ _MOST_KNOWN: Final = 4096  # outcomes that are kept
 class Policies:
     """The rules of one node, kept apart from what they match, and their application."""
 
-    __slots__ = ("_here", "_outcomes", "_peer_rules", "_state", "rules")
+    __slots__ = ("_here", "_outcomes", "_sorted", "_state", "rules")
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
         self.rules: RuleTable = RuleTable()
-        self._peer_rules: PeerRules = PeerRules([])
+        self._sorted: PeerRules | None = None  # made when they are asked for: many rules may come at once
         self._outcomes: dict[int, Outcome] = {}
         self._here: dict[Rule, list[Nid]] = {}
 
@@ -102,9 +102,16 @@ class Policies:
                     self._apply_to_peer_ni(pni)
 
     def _sort(self) -> None:
-        self._peer_rules = PeerRules(self.rules)
+        self._sorted = None
         self._forget()
         self._state.generation.invalidate("policies")
+
+    @property
+    def _peer_rules(self) -> PeerRules:
+        """The rules, such that those about a NID are found."""
+        if self._sorted is None:
+            self._sorted = PeerRules(self.rules)
+        return self._sorted
 
     def _forget(self) -> None:
         self._here.clear()
