@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from control.discovery.test_discovery_hostile import Arriving
+from control.discovery.test_discovery_takeover import Held
 from support.fabric import Fabric
 from support.shared import shared_path
-from support.stream import NO_PAYLOAD
 from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard import seen as seen_module
@@ -26,12 +28,13 @@ from ulnet.core.guard.identity import (
 )
 from ulnet.core.guard.receiver import ReceiverGuard, Verdict
 from ulnet.core.guard.seen import NO_ACK, Seen
-from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
+from ulnet.core.md import ACK_DISABLE, MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.peer import Peer
 from ulnet.core.status import HealthStatus
+from ulnet.lnd.contract import Inbound, Payload
 from ulnet.nid import Nid
-from ulnet.wire.lnet import NO_WMD, Header, MsgType
+from ulnet.wire.lnet import NO_WMD, Header, MsgType, unpack_header
 from ulnet.wire.ping import Feature, NiEntry, PingInfo
 
 PUT = int(MsgType.PUT)
@@ -359,22 +362,21 @@ class World:
         """The PUT that is on the wire."""
         return self.fabric.wire[-1][1]
 
-    def deliver(self, wmd: bytes) -> None:
-        """A PUT from a comes to b another time."""
-        hdr = Header(
-            type=PUT,
-            dest_nid=self.target,
-            src_nid=Nid.parse("10.0.0.1@tcp"),
-            wmd=wmd,
-            dest_pid=12345,
-            src_pid=12345,
-            payload_length=0,
-            match_bits=1,
-            portal=30,
-        )
-        ni = self.b.nis[self.target]
-        assert self.b.receiver(ni, hdr.src_nid).begin(hdr, NO_PAYLOAD) == 0
+    def deliver(
+        self, wmd: bytes, length: int = 0, payload: Callable[[Inbound, bytes], Payload] = Arriving
+    ) -> list[int]:
+        """A PUT from a comes to b another time; what the ACKs say that it gets at once."""
+        source = Nid.parse("10.0.0.1@tcp")
+        hdr = Header(PUT, self.target, source, 12345, 12345, length, wmd, match_bits=1, portal=30)
+        receiver = self.b.receiver(self.b.nis[self.target], source)
+        assert receiver.begin(hdr, payload(receiver, bytes(length))) == 0
+        return self.acks()
+
+    def acks(self) -> list[int]:
+        """How much was taken by the ACKs on the wire, which arrive."""
+        found = [unpack_header(msg.pack(False), 0, False) for _, msg in self.fabric.wire]
         self.fabric.run()
+        return [hdr.length for hdr in found if hdr.type == MsgType.ACK]
 
 
 def test_a_put_is_named_for_a_peer_that_keeps_names_and_acknowledged_by_it() -> None:
@@ -445,6 +447,39 @@ def test_a_resend_of_what_was_not_acknowledged_for_its_memory_went_is_not_either
     world.deliver(again(name))
     assert world.b.stats.send_count == before
     assert [event.kind for event in world.events] == [EventKind.SEND]
+
+
+def given_up(world: World, wmd: bytes, options: int = 0) -> list[int]:
+    """A PUT of 8 bytes to b of which only the header comes is given up; what the ACKs say that it gets."""
+    me = world.b.memory.me_attach(30, match_bits=1, at_head=True)
+    md = world.b.memory.md_attach(me, bytearray(16), world.got.append, options=OP_PUT | TRUNCATE | options)
+    md.arriving = []
+    assert world.deliver(wmd, 8, Held) == []
+    assert world.b.give_up(md) == 1
+    assert [event.status for event in world.got] == [-errno.ETIMEDOUT]
+    world.got.clear()
+    return world.acks()
+
+
+@pytest.mark.parametrize("resend_first", [False, True])
+def test_what_was_given_up_and_acknowledged_is_not_delivered_later(resend_first: bool) -> None:
+    """Its sender was told that nothing was taken, and may have repeated it: that came twice."""
+    world = World()
+    first = identity(world.a.memory._wmd_prefix, 4711, tag_of(world.b.state.cookie))
+    assert given_up(world, again(first) if resend_first else first) == [0]
+    if resend_first:
+        assert world.deliver(first, 8) == []
+    assert world.deliver(again(first), 8) == [0]
+    assert world.got == []
+
+
+def test_what_was_given_up_without_an_ack_is_delivered_when_it_comes_again() -> None:
+    world = World()
+    first = identity(world.a.memory._wmd_prefix, 4711, tag_of(world.b.state.cookie))
+    assert given_up(world, first, ACK_DISABLE) == []
+    for _ in range(2):
+        assert world.deliver(again(first), 8) == []
+    assert [event.status for event in world.got] == [0]
 
 
 def test_a_resend_that_comes_first_is_delivered_and_its_original_is_not() -> None:

@@ -526,11 +526,12 @@ class Reception:
         if md.in_flight and not is_put:
             asked = take_answered(md.in_flight, incoming.hop.path_loads.get(ni))
             asked.abandon() if event.status else asked.answered(self.state.clock())
-        wants_ack = is_put and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
+        wants_ack = is_put and not status and hdr.wmd != NO_WMD and not md.options & ACK_DISABLE
         if incoming.identity:
-            self.guard.ended(incoming, not event.status, wants_ack and not md.aborted)
+            acked = wants_ack and not md.aborted  # what was given up is, too: its sender is told
+            self.guard.ended(incoming, acked or not event.status, acked)
         self.memory.complete_one(md, event)
-        if wants_ack and not status and self.state.running and not md.aborted:
+        if wants_ack and self.state.running and not md.aborted:
             self._acknowledge(sender, hdr, incoming.mlength, incoming.next_nid, incoming.answers)
 
     def _acknowledge(
