@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -94,6 +95,22 @@ async def test_there_are_so_many_threads_and_addresses_take_turns() -> None:
     await steps.begin("z")
     assert "a2" not in steps.begun  # `a` has a thread already
     await steps.go("z", "a2", *first)
+    await steps.over()
+
+
+async def test_the_threads_leave_cpus_to_the_loop() -> None:
+    steps, found = Steps(), []
+
+    class Looks(Step):
+        def work(self) -> None:
+            found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            super().work()
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    step = steps.all["a"] = Looks(steps.begun, steps.done, "a")
+    steps.shakes.later("a", step.go_on)
+    await steps.go("a")
+    assert found[0] > before == os.getpriority(os.PRIO_PROCESS, 0)
     await steps.over()
 
 

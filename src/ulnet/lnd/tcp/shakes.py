@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ _BATCH: Final = 4  # handshakes of one address that a thread serves at a time
 _TURN: Final = 16  # handshakes that go on in one turn of the loop
 _LONG: Final = 0.1  # seconds of a CPU that honest peers do not take for a batch
 _REST: Final = 20  # times as long the address has to wait behind such a one
+_NICE: Final = 10  # of those threads
 _AGAIN: Final = 0.1  # seconds until a thread is asked for again where the system gives none
 
 
@@ -101,7 +103,9 @@ class Shakes:
             self._running += 1
 
     def _work(self, address: str, batch: list[tuple[Worker, GoOn]]) -> None:
-        """In a thread."""
+        """In a thread, which leaves CPUs to the loop."""
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
             for worker, _ in batch:
                 worker.work()
