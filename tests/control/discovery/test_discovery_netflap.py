@@ -77,3 +77,35 @@ def test_who_takes_a_nid_while_its_node_cannot_be_asked_loses_it(
     assert sent_to(fabric, a, victim, got) == 8
     assert opened_to(fabric, a, foe, victim) == bytes(8)
     assert FAR not in peer(a, FOE).members
+
+
+@pytest.mark.parametrize("silent", [2, 100])
+def test_silent_nids_of_a_net_that_is_back_do_not_keep_a_node_from_being_asked(
+    fabric: Fabric, silent: int
+) -> None:
+    """A net is back once: those that are more than are asked at a time are asked when others were."""
+    a, node = fabric.node(str(A), str(A1), discovery=True), fabric.node(str(VICTIM1), discovery=True)
+    foe, got = fabric.node(str(FOE)), attach(node)
+    attach(a)
+    attach(foe)
+    others = [Nid.parse(f"10.1.2.{number}@tcp1") for number in range(silent)]
+    for nid in others:
+        fabric.node(str(nid), discovery=True)
+    for nid in (*others, VICTIM1, FOE):
+        put(a, nid)
+    settle(fabric, 12)
+    a.del_ni(A1)
+    settle(fabric, 1)
+    listed = [NiEntry(FOE), *(NiEntry(nid, NiStatus.DOWN) for nid in (*others, VICTIM1))]
+    for sequence in range(0xFFFFFF01, 0xFFFFFF04):
+        says = PingInfo(0x1E, LNET_PID, sequence, listed).pack()
+        answer(foe, says)
+        push(foe, A, says)
+        settle(fabric, 12)
+    assert len(peer(a, FOE).members) == len(listed)
+    for nid in others:
+        del fabric.nis[nid]
+    a.add_ni(A1.net, A1)
+    settle(fabric, 30)
+    assert sent_to(fabric, a, VICTIM1, got) == 8
+    assert list(peer(a, VICTIM1).members) == [VICTIM1]

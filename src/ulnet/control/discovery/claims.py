@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from ulnet.core.ni import LocalNet
@@ -18,8 +19,10 @@ __all__ = ["Claims", "nids_told"]
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 _MOST_ASKED: Final = 8  # times: the gateway that leads to a NID may not be there at first
 _MOST_UNASKED: Final = 1024  # NIDs of a net
+_AT_ONCE: Final = 64  # of those NIDs, of all nets, that are looked at when a way leads there
 _MOST_NETS: Final = 64
 
+_Asks: TypeAlias = Callable[[PeerNi], bool | None]  # a NID itself; None: it is asked already, or not now
 _Vouching: TypeAlias = Sequence[Callable[[Nid], bool]]
 
 
@@ -234,23 +237,41 @@ class Claims:
         if self._leads_to(pni.nid.net):
             self._suspects.setdefault(pni.peer, {})[pni.nid] = None
 
-    def reached(self, net: Net, by: Peer | None) -> list[Peer]:
-        """A way leads to a net: the peers that took NIDs of it while none did, and are asked by these.
+    def reached(self, nets: Iterable[Net], by: Peer | None, ask: _Asks) -> None:
+        """Ways lead to nets: the first NIDs of these that were taken while none did are asked.
 
-        Where it leads over the gateway `by`, what that has taken is left for others.
+        Where ways lead over the gateway `by`, what that has taken is left for others.
         """
-        nids = self._unasked.get(net)
-        peers: dict[Peer, None] = {}
-        if nids and (net in self._nets or self._usable(net)):
-            for nid in list(nids):
+        self._ask_some(nets, by, ask, _MOST_ASKED, _AT_ONCE)
+
+    def ask_next(self, nid: Nid, ask: _Asks) -> None:
+        """The question to such a NID is over: one that was not asked as often is next."""
+        tries = self._unasked.get(nid.net, {}).get(nid)
+        if tries:
+            self._ask_some(list(self._unasked), None, ask, tries, 1)
+
+    def _ask_some(self, nets: Iterable[Net], by: Peer | None, ask: _Asks, tries: int, most: int) -> None:
+        """Ask so many that were asked less often than that; those that were longest ago come first."""
+        left = _AT_ONCE
+        for net in nets:
+            nids = self._unasked.get(net)
+            if not nids or not (net in self._nets or self._usable(net)):
+                continue
+            for nid in list(islice(nids, left if most else 0)):
+                left -= 1
                 pni = self._peers.find_ni(nid)
                 if pni is None or not pni.listed or nids[nid] >= _MOST_ASKED:
                     del nids[nid]
+                elif nids[nid] >= tries or not most:
+                    break
                 elif pni.peer is not by and self._leads_beside(pni.peer, net):
-                    nids[nid] += 1
-                    self.suspect(pni)
-                    peers[pni.peer] = None
-        return list(peers)
+                    sent = ask(pni)
+                    if sent is not None:
+                        most -= sent
+                        nids[nid] = nids.pop(nid) + sent  # behind the others, and its net behind other nets
+                        self._unasked[net] = self._unasked.pop(net)
+            if not nids:
+                del self._unasked[net]
 
     def nets_behind(self, gateway: Peer) -> list[Net]:
         """The nets of NIDs that are still to be asked to which routes lead over a gateway."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from ulnet.control.discovery.ageing import Ageing
@@ -195,16 +196,13 @@ class Discovery:
         self._claims.net_changed(net)
         self.net_reached(net.net)
 
-    def net_reached(self, net: Net, by: Peer | None = None) -> None:
-        """A net of this node, or a route over `by`, leads to a net: who is behind its NIDs can be asked."""
-        for peer in self._claims.reached(net, by):
-            peer.mark(remove=_UPTODATE)
-            self._want(peer)
+    def net_reached(self, net: Net) -> None:
+        """A net of this node, or a route, leads to a net: who is behind its NIDs can be asked."""
+        self._claims.reached([net], None, self._ask_alone)
 
     def gateway_lives(self, gateway: Peer) -> None:
         """A gateway has answered its check."""
-        for net in self._claims.nets_behind(gateway):
-            self.net_reached(net, gateway)
+        self._claims.reached(self._claims.nets_behind(gateway), gateway, self._ask_alone)
 
     def tell_peers(self) -> None:
         """Our NIs changed: peers that know of our rails hear of it. Others will, when they are discovered."""
@@ -372,12 +370,18 @@ class Discovery:
         peer = pni.peer
         if pni.listed and self.active and kind not in peer.exchanges and len(peer.exchanges) < _MOST_ASKED:
             try:
-                self._exchanges.ask_who(peer, kind, pni.nid, self._said_who)
+                self._exchanges.ask_who(peer, kind, pni.nid, partial(self._said_who, pni.nid))
             except LNetError:
                 pass  # no way leads there, and the list is all that is known
         return kind in peer.exchanges
 
-    def _said_who(self, exchange: Exchange, event: Event) -> None:
+    def _ask_alone(self, pni: PeerNi) -> bool | None:
+        """Ask a NID whatever others are asked: whether it is. None: it was already, or too many are."""
+        kind, exchanges = f"{WHO} {pni.nid}", pni.peer.exchanges
+        return None if kind in exchanges or len(exchanges) >= _MOST_ASKED else self._ask_who(pni, kind)
+
+    def _said_who(self, nid: Nid, exchange: Exchange, event: Event) -> None:
+        self._state.defer(self._claims.ask_next, nid, self._ask_alone)
         peer = exchange.peer
         info = None
         if event.kind is EventKind.REPLY and not event.status:
