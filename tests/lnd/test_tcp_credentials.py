@@ -58,6 +58,15 @@ class Used:
         return line
 
 
+def test_files_that_may_be_read_by_now_are_read(place: Path) -> None:
+    """They come as root's, with the times that they had, and are given to the daemon's user then."""
+    used = Used(place)
+    path = place / "node.key"
+    stamp = used.credentials._stamps()
+    path.chmod(0o640)
+    assert used.credentials._stamps() != stamp
+
+
 @pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
 def test_nobody_is_asked_for_the_pass_phrase_of_a_key(place: Path, form: PrivateFormat) -> None:
     used = Used(place)

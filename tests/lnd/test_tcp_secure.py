@@ -223,6 +223,21 @@ async def test_who_was_secured_once_is_not_plain_again(make: Make, at: Addresses
         listener.close()
 
 
+async def test_who_was_secured_once_is_not_plain_with_another_ni_of_the_node(
+    make: Make, at: Addresses, site: Site
+) -> None:
+    a = make(at.nid(1), tunables=OFFER, credentials=site.node(at.nid(1), at.nid(3)))
+    b = make(at.nid(2), tunables=OFFER, credentials=site.node(at.nid(2)))
+    await exchange(a, b)
+    other = a.add(at.nid(3), tunables=OFFER)
+    raw = await dial(a, at.ip(2), to=other.nid)
+    await raw.send(ConnRequest.to(other.nid).pack() + hello_bytes(Nid.parse(at.nid(2)), other.nid))
+    await raw.refused()
+    assert any("were secured, and this one is not" in line for line in a.reports)
+    assert a.state(other).secures(Nid.parse(at.nid(2)))
+    assert not a.state(other).fall_back(Nid.parse(at.nid(2)))
+
+
 def test_of_too_many_peers_who_was_heard_longest_ago_is_forgotten() -> None:
     """Whoever has certificates for many NIDs must not make a node forget at once who was secured."""
     nids = [Nid.parse(f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}@tcp") for i in range(REMEMBERED + 2)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import _ssl
 import ctypes
 import errno
+import gc
 import os
 import socket
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -425,6 +427,50 @@ def test_hellos_that_take_long_to_answer_are_refused(
             why = str(refused)
         assert (words in why) if words else not why, why
         assert connected.result() == (not words)
+
+
+def test_a_handshake_that_fails_leaves_nothing_to_search_for(authority: Path, tmp_path: Path) -> None:
+    """The error of its last step had a frame that held the socket, and OpenSSL's memory with it."""
+    make_node(authority, tmp_path / "node", [NID])
+    calling, called = by_tcp()
+    with calling:
+        ours = credentials(str(tmp_path / "node")).secure(called, listening=True)
+        calling.sendall(b"\x16\x03\x01\x00\x04none")
+        with pytest.raises(OSError, match="TLS failed"):
+            shake(ours)
+        left = weakref.ref(ours)
+        ours.close()
+        gc.disable()
+        try:
+            del ours
+            assert left() is None
+        finally:
+            gc.enable()
+
+
+def test_bytes_that_come_one_by_one_have_few_steps(authority: Path, tmp_path: Path) -> None:
+    make_node(authority, tmp_path / "node", [NID])
+    calling, called = by_tcp()
+    with calling, credentials(str(tmp_path / "node")).secure(called, listening=True) as ours:
+        calling.send(b"\x16\x03\x01\x3f")
+        for _ in range(128):
+            calling.send(b"\x00")
+            assert ours.shake() == "work"
+            ours.work()
+        with pytest.raises(OSError, match="longer than"):
+            ours.shake()
+
+
+def test_the_step_of_a_socket_that_was_closed_is_not_taken(authority: Path, tmp_path: Path) -> None:
+    make_node(authority, tmp_path / "node", [NID])
+    calling, called = by_tcp()
+    with calling:
+        ours = credentials(str(tmp_path / "node")).secure(called, listening=True)
+        calling.sendall(b"\x16\x03\x01\x00\x04none")
+        assert ours.shake() == "work"
+        ours.close()
+        ours.work()
+        assert ours.shake() == "work"
 
 
 def ended(ours: SecureSocket, step: Callable[[], None], most: int) -> str:

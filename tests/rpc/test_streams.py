@@ -6,12 +6,16 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from rpc.conftest import SERVER
 from ulnet import Node
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.topic import Topic
+from ulnet.rpc.turns import Turns
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -179,6 +183,24 @@ async def test_a_subscriber_that_does_not_read_loses_its_subscription(nodes: Nod
             await read()
         assert lost.value.errno == errno.ENOBUFS
         assert got == [bytes([number]) for number in range(8)]
+
+
+async def test_a_subscriber_that_lost_some_gets_none_that_came_later() -> None:
+    """Chunks have no numbers of their topic: it could not see that some are missing."""
+    topic, turns = Topic("ticks", 4), Turns(asyncio.get_running_loop())
+    feed = topic.feed(cast(Call, SimpleNamespace(turns=turns, session=SimpleNamespace(owner="c"))))
+    first = asyncio.ensure_future(anext(feed))
+    await asyncio.sleep(0)
+    for number in range(8):
+        topic.publish(number)
+    got = [await first]
+    for number in range(8, 11):
+        topic.publish(number)
+        got.append(await anext(feed))
+    topic.publish(11)
+    with pytest.raises(RpcError, match="notifications were lost"):
+        await anext(feed)
+    assert got == [0, 1, 2, 3] and not topic.subscribers
 
 
 async def test_data_that_are_too_long_for_a_stream_are_refused(nodes: Nodes, server: Server) -> None:

@@ -53,6 +53,8 @@ class Topic:
     def publish(self, value: Any) -> None:
         """Tell all who subscribe now; nobody is waited for."""
         for subscriber in self._subscribers:
+            if subscriber.lost:
+                continue
             if len(subscriber.waiting) >= self._backlog:
                 subscriber.lost = True
             else:

@@ -33,7 +33,7 @@ class Inbox(Part):
     def receive(self, timeout: float | None = None) -> Message:
         """The next message. Raises TimeoutError, and LNetError(ESHUTDOWN) when it or its node was closed."""
         if timeout is not None:
-            checked_timeout(timeout)
+            timeout = checked_timeout(max(timeout, 0))  # what is left of a time may be negative
 
         async def receive() -> Message | None:
             async with asyncio.timeout(timeout):

@@ -185,9 +185,9 @@ class _Inbound:
 
     __slots__ = (
         "_acceptor",
-        "_address",
         "_low",
         "_machine",
+        "_queue",
         "_secures",
         "_shared",
         "_sock",
@@ -210,7 +210,8 @@ class _Inbound:
         self._acceptor = acceptor
         self._shared = shared
         self._sock = sock
-        self._address = address
+        # In which it waits for its turn: who cannot call from ports below 1024 keeps nobody waiting who can.
+        self._queue = address if port <= sockets.HIGHEST_RESERVED else f"{address}:*"
         self.who: str = f"{address}:{port}"
         self._low = low  # its port may be that of a plain connection
         self._secures = secures  # it may be a secured one
@@ -244,7 +245,7 @@ class _Inbound:
         """The handshake of TLS can go on: it waits for its turn."""
         self._shared.selector.forget(self._sock.fileno())
         self._shared.selector.forget_room(self._sock.fileno())
-        self._acceptor.shakes.later(self._address, self._go_on)
+        self._acceptor.shakes.later(self._queue, self._go_on)
 
     def _go_on(self) -> SecureSocket | None:
         """Go on with the handshake of TLS; the socket, if it has a long step to take."""
@@ -280,6 +281,7 @@ class _Inbound:
         self._timer.cancel()
         self._shared.selector.forget(self._sock.fileno())
         self._shared.selector.forget_room(self._sock.fileno())
+        self._acceptor.shakes.forget(self._queue, self._go_on)
         if self._shared.callers.ended(self):  # else it ended while it was being answered
             self._acceptor.released()
         return self._sock

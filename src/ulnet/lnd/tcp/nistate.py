@@ -97,8 +97,7 @@ class NiState:
         self.peers: dict[tuple[Nid, int], Peer] = {}
         self.addresses: dict[Nid, tuple[Nid, ...]] = {}  # of peers, also while they are not connected
         self.security: Security = Security.OFF
-        self.secured: dict[Nid, None] = {}  # peers that had a secured connection: none is plain now
-        self.plain: dict[Nid, float] = {}  # those that know no TLS, until then
+        self.plain: dict[Nid, float] = {}  # peers that know no TLS, until then
         if tunables is not None:
             self.security = Security(tunables.security)
             self._note_certificate()
@@ -184,12 +183,12 @@ class NiState:
     def secures(self, nid: Nid) -> bool:
         """Whether a peer is called by a secured connection."""
         if self.security is Security.OFFER:
-            return self.plain.get(nid, 0.0) <= self.shared.loop.time()
+            return nid in self.shared.secured or self.plain.get(nid, 0.0) <= self.shared.loop.time()
         return self.security is Security.REQUIRE
 
     def fall_back(self, nid: Nid) -> bool:
         """A peer hung up when it heard of TLS: whether it may be called without."""
-        if self.security is not Security.OFFER or nid in self.secured:
+        if self.security is not Security.OFFER or nid in self.shared.secured:
             return False
         keep(self.plain, nid, self.shared.loop.time() + _PLAIN)
         text = f"{self.identity.nid}: {nid} hung up on TLS, and is called without for {_PLAIN:g} s"
@@ -202,7 +201,7 @@ class NiState:
             return (
                 f"{nid} calls without TLS, and this net takes secured connections only: give it a certificate"
             )
-        if self.security is Security.OFFER and nid in self.secured:
+        if self.security is Security.OFFER and nid in self.shared.secured:
             return f"connections with {nid} were secured, and this one is not: see to its certificate"
         return ""
 
@@ -260,7 +259,7 @@ class NiState:
             sock.close()
             return False
         if isinstance(sock, SecureSocket):
-            keep(self.secured, peer.nid, None)
+            keep(self.shared.secured, peer.nid, None)
             self.plain.pop(peer.nid, None)
         if hello.ips and not rename:
             keep(self.callers, peer.nid, tuple([ip.to_bytes(4, "big") for ip in hello.ips]))

@@ -78,6 +78,7 @@ class Outbound:
             self._timer.cancel()
             self._selector.forget_room(sock.fileno())
             self._selector.forget(sock.fileno())
+            self._shakes.forget(self._where, self._go_on)
         return sock
 
     def _on_connected(self) -> None:

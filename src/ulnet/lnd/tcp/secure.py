@@ -107,7 +107,8 @@ class Credentials:
                 found = os.stat(self._directory / name)
             except OSError:
                 continue
-            stamps += [found.st_mtime_ns, found.st_ino, found.st_size]  # times move a few ms at once
+            # Times move a few ms at once. The last one tells that others may read it, too.
+            stamps += [found.st_mtime_ns, found.st_ino, found.st_size, found.st_ctime_ns]
         return tuple(stamps)
 
     def _load(self) -> tuple[Certificate, ssl.SSLContext, ssl.SSLContext, RevokedList | None]:

@@ -25,6 +25,7 @@ _LEAST_PIECE: Final = 16384  # bytes that are given to OpenSSL at a time, until 
 MOST_PIECE: Final = 65536  # OpenSSL keeps the memory of the longest
 _SMALL: Final = 1024  # bytes of payload in a record: of those that have less, few are read in one call
 _SHAKEN: Final = 32768  # bytes of a handshake: certificates with 1,024 NIDs have nearly as many
+_LEAST_STEP: Final = 256  # of those bytes each step counts for at least
 # Of a handshake: a step is to be taken, takes more bytes, or was the last one.
 _DUE: Final = 0
 _MORE: Final = 1
@@ -284,7 +285,7 @@ class SecureSocket(socket.socket):
                 count = self._feed()
                 if not count:
                     raise ConnectionResetError
-                self._to_shake -= count
+                self._to_shake -= max(count, _LEAST_STEP)
                 self._shaken = _DUE
                 return "work"
         except BlockingIOError:
@@ -304,12 +305,14 @@ class SecureSocket(socket.socket):
 
         Any thread may do that, while the others at most close this.
         """
+        if self.fileno() < 0:
+            return
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             self._shaken = _MORE
         except OSError as error:
-            self._shaken = error
+            self._shaken = error.with_traceback(None)  # whose frame holds this
         else:
             self._shaken = _THROUGH
 

@@ -16,9 +16,10 @@ __all__ = ["GoOn", "Shakes", "Worker"]
 _THREADS: Final = 8  # at the same time
 _BATCH: Final = 4  # handshakes of one address that a thread serves at a time
 _TURN: Final = 16  # handshakes that go on in one turn of the loop
-_LONG: Final = 0.1  # seconds of a CPU that honest peers do not take for a batch
-_REST: Final = 20  # times as long the address has to wait behind such a one
-_NICE: Final = 10  # of those threads
+_LONG: Final = 0.5  # seconds of a CPU that honest peers do not take for a batch
+_REST: Final = 20  # times as long the address has to wait behind such a one …
+_MOST_REST: Final = 60.0  # … or so many seconds: others may have the same address
+_NICE: Final = 10  # of those threads, at least
 _AGAIN: Final = 0.1  # seconds until a thread is asked for again where the system gives none
 
 
@@ -58,6 +59,13 @@ class Shakes:
         queue.append(go_on)
         self._schedule()
 
+    def forget(self, address: str, go_on: GoOn) -> None:
+        """That handshake is over."""
+        queue = self._queues.get(address)
+        if queue:
+            with suppress(ValueError):
+                queue.remove(go_on)
+
     def _schedule(self) -> None:
         if self._ready and self._running < _THREADS and not self._scheduled:
             self._scheduled = True
@@ -76,9 +84,10 @@ class Shakes:
         """Go on with some of an address: with how many."""
         queue = self._queues[address]
         batch: list[tuple[Worker, GoOn]] = []
-        count = min(len(queue), _BATCH)
+        count = 0
         try:
-            for _ in range(count):
+            while queue and count < _BATCH:
+                count += 1
                 go_on = queue.popleft()
                 worker = go_on()
                 if worker is not None:
@@ -105,7 +114,8 @@ class Shakes:
     def _work(self, address: str, batch: list[tuple[Worker, GoOn]]) -> None:
         """In a thread, which leaves CPUs to the loop."""
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            own = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, own, max(os.getpriority(os.PRIO_PROCESS, own), _NICE))
         try:
             for worker, _ in batch:
                 worker.work()
@@ -118,13 +128,15 @@ class Shakes:
         if took < _LONG:
             self._loop.call_soon(self._next, address)
         else:
-            self._loop.call_later(_REST * took, self._next, address)
+            self._loop.call_later(min(_REST * took, _MOST_REST), self._next, address)
         queue = self._queues[address]
         try:
-            for _, go_on in batch:
+            while batch:
+                go_on = batch.pop(0)[1]
                 if go_on() is not None:
                     queue.append(go_on)
         finally:
+            queue.extend(go_on for _, go_on in batch)  # that of another one has failed
             self._schedule()
 
     def _next(self, address: str) -> None:

@@ -60,6 +60,7 @@ class Shared:
         "params",
         "progress",
         "receiving",
+        "secured",
         "selector",
         "shakes",
         "spin",
@@ -107,6 +108,7 @@ class Shared:
         self.receiving: bool = False  # `received` will be called before the loop goes on
         self.lives: dict[tuple[Nid, int], int] = {}  # the incarnations that peers last had
         self.starved: set[Transmitter] = set()  # the kernel had no memory: the next sweep tries again
+        self.secured: dict[Nid, None] = {}  # peers that had a secured connection: none is plain now
         self._report = report
         self._taken = 0  # messages of this read, since something was last sent
         self._reported = 0  # lines since the last sweep
