@@ -24,7 +24,7 @@ from ulnet.dlc.request import Tunables
 from ulnet.dlc.settings import BUFFERS, ROUTER, SETTINGS
 from ulnet.dlc.tunables import TUNABLES
 from ulnet.host import Address, Link, NumaNode, Topology
-from ulnet.nid import NetType, Nid
+from ulnet.nid import NetType, Nid, NidList
 from ulnet.node import Node
 from ulnet.node.admin import Admin
 from ulnet.node.admin.names import read_nids
@@ -410,6 +410,53 @@ def test_nids_that_are_named_again_count_too() -> None:
     with pytest.raises(LNetError, match="1025 NIDs are more than the 1024 of one request"):
         read_nids(again())
     assert len(looked_at) == 1025
+
+
+LONG = [f"10.0.0.1@tcp{',' * 38_988}"] * 2  # 78,000 characters
+
+
+@pytest.mark.parametrize(
+    ("asked", "number"),
+    [
+        (model.CptOfNids(LONG), errno.EINVAL),
+        (model.Distances(LONG), errno.EINVAL),
+        (model.PeerShow(LONG), errno.EINVAL),
+        (model.RouteShow(gateway="".join(LONG)), errno.EINVAL),
+        (model.PeerAdd(nids=LONG), errno.EINVAL),
+        (model.PeerRefresh(LONG), errno.ERANGE),
+    ],
+)
+async def test_texts_of_nids_that_are_too_long_are_refused_before_they_are_read(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, asked: model.Request, number: int
+) -> None:
+    """One request of 1 MiB by a reader kept the daemon busy for minutes."""
+    read: list[str] = []
+    one = NidList.parse("10.0.0.1@tcp")
+
+    def parse(text: str) -> NidList:
+        read.append(text)
+        return one
+
+    monkeypatch.setattr(NidList, "parse", parse)
+    with pytest.raises(DlcError, match="78000 characters of NIDs are more than the 65536 of one") as refused:
+        await admin.handle(asked)
+    assert refused.value.errno == number
+    assert len(read) < 2  # not the one that is too much
+
+
+def test_a_text_with_too_many_nids_is_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NidList, "parse", None)
+    with pytest.raises(LNetError, match="1025 NIDs are more than the 1024 of one request: split it"):
+        read_nids(["10.0.0.1@tcp," * 1025])
+
+
+async def test_too_many_nets_are_refused_before_they_are_looked_for(admin: Admin) -> None:
+    with pytest.raises(
+        DlcError, match="1025 nets are more than the 1024 of one request: split it"
+    ) as refused:
+        await admin.handle(model.NetShow(net=",".join(["lo"] * 1025)))
+    assert refused.value.errno == errno.ERANGE
+    await admin.handle(model.NetShow(net=",".join(["lo"] * 1024)))
 
 
 @pytest.mark.parametrize("verb", ["add", "del"])

@@ -14,6 +14,7 @@ import socket
 import stat
 import struct
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ from ulnet.dlc import endpoint as endpoint_module
 from ulnet.dlc import model
 from ulnet.dlc import server as server_module
 from ulnet.dlc.aclient import AsyncClient
-from ulnet.dlc.caller import Caller, Groups
+from ulnet.dlc.caller import Caller, Groups, Role
 from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.documents import NidItem, PeerListDocument
 from ulnet.dlc.endpoint import Endpoint
@@ -210,6 +211,96 @@ async def test_where_there_are_too_many_clients_one_that_is_silent_gives_way(tmp
             assert not (await one).errors
         for client in clients:
             await client.close()
+
+
+class Asking(Groups):
+    """Whoever connects has the role that is set now."""
+
+    role = Role.LOOK
+
+    def caller(self, connection: socket.socket) -> Caller:
+        return Caller(USER, 1, self.role)
+
+
+async def test_readers_that_are_never_silent_leave_room_for_administrators(tmp_path: Path) -> None:
+    """64 connections of a reader got root's lnetctl EBUSY for as long as they asked."""
+    asking = Asking()
+    async with serving(tmp_path, max_clients=4, groups=asking) as (handler, server):
+        path = server.endpoint.path
+        readers = [AsyncClient(path) for _ in range(2)]
+        busy = [asyncio.create_task(client.request(model.StatsShow())) for client in readers]
+        while handler.handled < 2:
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            async with AsyncClient(path) as client:
+                (refused,) = (await client.request(model.PeerList())).errors
+            assert refused.errno == -errno.EBUSY
+            assert "serves 2 clients that may only look" in refused.descr
+        asking.role = Role.CHANGE
+        roots = [AsyncClient(path) for _ in range(2)]
+        for client in roots:
+            assert as_mapping(await client.request(model.PeerList())) == names(3)
+        assert len(server.sessions) == 4
+        assert not any(one.done() for one in busy)
+        handler.release.set()
+        for one in busy:
+            assert not (await one).errors
+        asking.role = Role.LOOK
+        async with AsyncClient(path) as client:  # a silent reader gives way to it, nobody else
+            assert as_mapping(await client.request(model.PeerList())) == names(3)
+            roles = [session.role for session in server.sessions]
+            assert roles == [Role.LOOK, Role.CHANGE, Role.CHANGE, Role.LOOK]
+        for client in readers + roots:
+            await client.close()
+
+
+async def test_who_is_refused_takes_nobodys_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(tmp_path, max_clients=2) as (_, server):
+        clients = [AsyncClient(server.endpoint.path) for _ in range(2)]
+        for client in clients:
+            assert as_mapping(await client.request(model.PeerList())) == names(3)
+        served = list(server.sessions)
+        server.groups = Groups()
+        with monkeypatch.context() as patch:
+            patch.setattr("ulnet.dlc.caller.credentials", lambda connection: (1, os.geteuid() + 4711, 4711))
+            reader, writer = await asyncio.open_unix_connection(server.endpoint.path)
+            assert decode_reply((await reader.read())[HEADER_SIZE:]).errors[0].errno == -errno.EACCES
+        writer.close()
+        assert [one for one in server.sessions if one in served] == served
+        for client in clients:
+            await client.close()
+
+
+async def test_few_requests_begin_in_one_turn_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 did, one of each client. Each client has its turn, whatever those before it send meanwhile."""
+    turn = 0
+    begun: list[tuple[int, str]] = []
+    async with serving(tmp_path) as (_, server):
+        handle = server.handler
+
+        async def watch(request: model.Request, caller: Caller) -> Answer:
+            begun.append((turn, request.verb))
+            return await handle(request, caller)
+
+        server.handler = watch
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+        for client in clients:
+            client.connect(server.endpoint.path)
+        while len(server.sessions) < 20:
+            await asyncio.sleep(0)
+        for client in clients[:-1]:
+            client.sendall(GOOD * 5)
+        clients[-1].sendall(encode_request(model.NetDel(net="tcp9")))
+        while len(begun) < 19 * 5 + 1:
+            await asyncio.sleep(0)
+            turn += 1
+        for client in clients:
+            client.close()
+    in_a_turn = Counter(at for at, _ in begun)
+    assert max(in_a_turn.values()) <= 4
+    assert [verb for _, verb in begun].index("del") < 2 * 20
 
 
 def take_all_files(held: list[int]) -> None:

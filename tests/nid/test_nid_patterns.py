@@ -122,6 +122,30 @@ def test_expansion_is_bounded(pattern: str) -> None:
         NidRange.parse(pattern).expand(limit=8)
 
 
+def test_nids_that_are_named_again_count_for_the_bound() -> None:
+    """Only different ones did: one text with a range again and again was expanded without end."""
+    for text in ("10.0.0.[1-3]@tcp,10.0.0.[1-3]@tcp,10.0.0.[1-3]@tcp", "10.0.0.1@tcp " * 9, "0@lo," * 9):
+        with pytest.raises(NidError, match="names more than 8 NIDs, the most allowed here"):
+            NidList.parse(text).expand(limit=8)
+    again = NidList.parse("10.0.0.[1-4]@tcp,10.0.0.[1-4]@tcp")
+    assert len(again.expand(limit=8)) == 4
+
+
+def test_a_list_is_written_out_only_for_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[NidRange] = []
+
+    def write(nids: NidRange) -> str:
+        written.append(nids)
+        return "text"
+
+    monkeypatch.setattr(NidRange, "__str__", write)
+    NidList.parse("10.0.0.[1-3]@tcp,10.0.0.4@tcp").expand(limit=4)
+    NidRange.parse("10.0.0.[1-3]@tcp").expand(limit=4)
+    assert not written
+    with pytest.raises(NidError, match="'text' names more than 2 NIDs"):
+        NidRange.parse("10.0.0.[1-3]@tcp").expand(limit=2)
+
+
 def test_each_number_is_listed_once_however_often_it_is_written() -> None:
     """Each was looked for among all ranges before its own."""
     many = ",".join(["0-4294967295"] * 255)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from ulnet.dlc.caller import NO_GROUPS, Caller, Groups
+from ulnet.dlc.caller import NO_GROUPS, Caller, Groups, Role
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.hangup import has_gone
@@ -36,6 +36,7 @@ Handler = Callable[[Request, Caller], Awaitable[Answer]]
 _log = logging.getLogger("ulnet.control")
 _PAUSE = 0.2  # seconds until the next try, when there is no descriptor for a client
 _SPARE = 4  # descriptors that are kept for clients where the process has no others
+_AT_ONCE = 4  # requests that begin in one turn of the loop
 _MOST_UNREAD = 32 << 20  # bytes of answers that clients leave unread: then the slowest of them go
 
 
@@ -54,7 +55,8 @@ class ControlServer:
     ) -> None:
         """`idle`: seconds that a client may be silent, or leave an answer unread, before it is dropped.
 
-        `groups` are those whose members may ask, beside root and the owner of the daemon.
+        `groups` are those whose members may ask, beside root and the owner of the daemon. Those who may only
+        look have half of the places at most.
         """
         self.groups = groups
         self._spare: list[int] = []
@@ -64,6 +66,7 @@ class ControlServer:
         self.max_request = max_request
         self.idle = idle
         self.sessions: dict[_Session, None] = {}  # the oldest first
+        self._turn = asyncio.Semaphore(_AT_ONCE)
         self._arriving: set[asyncio.Task[object]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,13 +139,21 @@ class ControlServer:
         await asyncio.sleep(0)  # the transports close their sockets now
         self.endpoint.close()
 
-    def make_room(self) -> None:
-        """One client more: who says nothing, or does not read, gives way."""
-        if len(self.sessions) >= self.max_clients:
-            idle = next((one for one in self.sessions if one.idle), None)
-            if idle is not None:
-                idle.hang_up()
-                del self.sessions[idle]
+    def make_room(self, role: Role) -> None:
+        """One client more: who says nothing, or does not read, gives way. Raises ProtocolError(EBUSY)."""
+        served = [one for one in self.sessions if one.role is not None]
+        most, kind = self.max_clients, "clients"
+        if role == Role.LOOK:
+            lookers = [one for one in served if one.role == role]
+            if len(lookers) >= (most + 1) // 2:
+                served, most, kind = lookers, (most + 1) // 2, "clients that may only look"
+        if len(served) >= most:
+            idle = next((one for one in served if one.idle), None)
+            if idle is None:
+                text = f"lnetd serves {most} {kind} already, no more are let in: try again"
+                raise ProtocolError(errno.EBUSY, text)
+            idle.hang_up()
+            del self.sessions[idle]
 
     def check_unread(self) -> None:
         """Answers wait to be read: where they are too many, those that wait for longest are dropped."""
@@ -157,6 +168,8 @@ class ControlServer:
 
     async def answer(self, payload: bytes, caller: Caller) -> list[bytes]:
         """The frame that answers one payload, in pieces; an error whatever goes wrong."""
+        await self._turn.acquire()
+        asyncio.get_running_loop().call_soon(self._turn.release)
         try:
             request = decode_request(payload)
         except ProtocolError as bad:
@@ -185,6 +198,7 @@ class _Session(asyncio.Protocol):
         self._frames = FrameBuffer(server.max_request)
         self._task: asyncio.Task[None] | None = None
         self._unwritten = 0  # bytes of an answer that the transport is still to get
+        self.role: Role | None = None  # None: it was refused
         self._last = False  # answer what is under way, then hang up
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
@@ -193,18 +207,15 @@ class _Session(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=0)  # hear when all of an answer has left
-        self._server.make_room()
         try:
             self._caller = self._server.groups.caller(transport.get_extra_info("socket"))
+            self._server.make_room(self._caller.role)
         except ProtocolError as refused:
-            _log.warning("refused a client: %s", refused.text, extra={"event": "control.refused"})
+            if refused.errno != errno.EBUSY:
+                _log.warning("refused a client: %s", refused.text, extra={"event": "control.refused"})
             self._refuse(refused)
-            self._server.sessions[self] = None
-            return
-        if len(self._server.sessions) >= self._server.max_clients:
-            text = f"lnetd serves {self._server.max_clients} clients already, no more are let in: try again"
-            self._refuse(ProtocolError(errno.EBUSY, text))
         else:
+            self.role = self._caller.role
             self._await_more()
         self._server.sessions[self] = None
 

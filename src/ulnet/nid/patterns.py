@@ -81,7 +81,7 @@ class NidRange:
 
     def expand(self, limit: int) -> list[Nid]:
         """Every NID meant; NidError if there are more than limit."""
-        return _expand(self, limit, str(self))
+        return _expand(self, limit)
 
     def __str__(self) -> str:
         return str(LO_NID) if self.nets.type == LO_NET.type else f"{self.addresses}@{self.nets}"
@@ -109,17 +109,20 @@ class NidList:
         return (nid for one in self.ranges for nid in one)
 
     def expand(self, limit: int) -> list[Nid]:
-        """Every NID meant, once each, in the order written; NidError if there are more than limit."""
-        return _expand(self, limit, str(self))
+        """Every NID meant, once each, in the order written; NidError if more than limit are named.
+
+        Those that are named again count, too.
+        """
+        return _expand(self, limit)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.ranges))
 
 
-def _expand(nids: Iterable[Nid], limit: int, text: str) -> list[Nid]:
+def _expand(nids: Iterable[Nid], limit: int) -> list[Nid]:
     found: dict[Nid, None] = {}
-    for nid in nids:
+    for count, nid in enumerate(nids):  # those that are named again cost as much
+        if count == limit:
+            raise NidError(f"{shown(nids)} names more than {limit} NIDs, the most allowed here; narrow it")
         found[nid] = None
-        if len(found) > limit:
-            raise NidError(f"{shown(text)} names more than {limit} NIDs, the most allowed here; narrow it")
     return list(found)

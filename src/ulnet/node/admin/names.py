@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from ulnet.core.status import LNetError
 from ulnet.nid import LO_NET, Net, Nid, NidError, NidList
-from ulnet.nid.expr import NumberSet
+from ulnet.nid.expr import NumberSet, split_list
 from ulnet.nid.net import NAMES
 
 __all__ = [
     "MANY",
+    "MOST_TEXT",
     "NO_MATCH",
     "assumed",
     "must_be_few",
@@ -25,6 +26,7 @@ __all__ = [
 
 NO_MATCH = errno.ENOMSG  # 42, lnetctl's "no match"
 MANY = 1024  # NIDs in one request, or interfaces
+MOST_TEXT = 0x10000  # characters of NIDs in one request: as many as the longest NIDs have
 _NUMBERED = re.compile(rf"(?:{'|'.join(NAMES)})[0-9]+\Z")  # a known type with too high a number
 _INTERFACE = re.compile(r"([^\[\]\s,]+)(\[[^\[\]]*\])?\Z")
 
@@ -67,9 +69,12 @@ def assumed(texts: Iterable[str]) -> list[str]:
 def read_nids(texts: Iterable[str]) -> list[Nid]:
     """NIDs from lists with ranges, each once. Raises LNetError(EINVAL)."""
     found: dict[Nid, None] = {}
-    count = 0  # also of those that are named again
+    count = size = 0  # also of those that are named again
     try:
         for text in texts:
+            size += len(text)
+            must_be_few(size, "characters of NIDs", MOST_TEXT, errno.EINVAL)
+            must_be_few(count + len(split_list(text)), "NIDs", number=errno.EINVAL)  # each is one or more
             nids = NidList.parse(text).expand(MANY)
             count += len(nids)
             must_be_few(count, "NIDs", number=errno.EINVAL)

@@ -13,7 +13,7 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import PeerRefresh, PeerRemove
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid, NidError, NidList
-from ulnet.node.admin.names import MANY, must_be_few, one_nid
+from ulnet.node.admin.names import MANY, MOST_TEXT, must_be_few, one_nid
 from ulnet.node.admin.peers import check_count
 
 __all__ = ["refresh_peer", "remove_nids"]
@@ -29,6 +29,7 @@ class _Listed:
         self.nids: dict[Nid, int] = {}
         count = len(request.nids)
         must_be_few(count, "NIDs", way_out=_WAY_OUT)
+        must_be_few(sum(map(len, request.nids)), "characters of NIDs", MOST_TEXT, way_out=_WAY_OUT)
         for index, text in enumerate(request.nids):
             try:
                 nids = NidList.parse(text).expand(MANY)

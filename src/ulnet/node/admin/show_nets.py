@@ -29,6 +29,7 @@ from ulnet.host import HostError, Link, first_address, link_named
 from ulnet.nid import LO_NET, LO_NID, Net, NetType, NidError
 from ulnet.node.admin.bonded_nets import bonding_of, interfaces_of
 from ulnet.node.admin.bonds import bond_of, slaves_of
+from ulnet.node.admin.names import must_be_few
 from ulnet.node.admin.show_load import load_of_ni
 
 __all__ = ["backup_nets", "local_net", "message_counts", "policy_of", "show_nets"]
@@ -42,6 +43,7 @@ def show_nets(core: View, request: NetShow) -> list[LocalNetView]:
     chosen = list(core.nets.values())
     if request.net is not None:
         names = request.net.split(",")
+        must_be_few(len(names), "nets")
         chosen = [core.nets[net] for net in dict.fromkeys(local_net(core, text) for text in names)]
     some = slice(None) if request.index is None else slice(request.index, request.index + 1)
     return [
