@@ -10,7 +10,7 @@ import pytest
 
 from control.discovery.test_discovery_elsewhere import BEYOND, FAR, NEAR, opened_to, sent_to, settle
 from control.discovery.test_discovery_hostile import answer, attach, peer, push, put
-from control.discovery.test_discovery_takeover import A
+from control.discovery.test_discovery_takeover import FOE, A
 from support.fabric import Fabric
 from ulnet.control.discovery.exchange import Exchanges
 from ulnet.control.instance import LNet
@@ -167,9 +167,12 @@ def test_a_node_that_is_away_is_asked_again_however_many_gateways_are_checked(
     assert not len(taken)
 
 
-def test_who_stays_silent_is_asked_eight_times(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that wait behind more than a turn asks are asked as often."""
-    others = [Nid.parse(f"10.9.2.{number}@tcp9") for number in range(100)]
+@pytest.mark.parametrize(("silent", "gateways"), [(100, 3), (127, 1)])
+def test_who_stays_silent_is_asked_eight_times(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch, silent: int, gateways: int
+) -> None:
+    """Those that wait behind more than a turn asks are asked as often, whatever the router's checks do."""
+    others = [Nid.parse(f"10.9.2.{number}@tcp9") for number in range(silent)]
     asked: Counter[Nid] = Counter()
     ask_who = Exchanges.ask_who
 
@@ -177,7 +180,7 @@ def test_who_stays_silent_is_asked_eight_times(fabric: Fabric, monkeypatch: pyte
         asked[nid] += 1
         ask_who(exchanges, to, kind, nid, done)
 
-    a, liar, _, nears = taken_by_a_router(fabric, 3, others)
+    a, liar, _, nears = taken_by_a_router(fabric, gateways, others)
     monkeypatch.setattr(liar.info, "refresh", lambda: None)  # it says so all the time
     monkeypatch.setattr(Exchanges, "ask_who", count)
     for nid in (*others, BEYOND):
@@ -190,3 +193,39 @@ def test_who_stays_silent_is_asked_eight_times(fabric: Fabric, monkeypatch: pyte
     settle(fabric, 300)
     assert asked == dict.fromkeys((*others, BEYOND), 8)
     assert not a.discovery._claims._unasked
+
+
+def test_questions_about_others_do_not_use_up_those_of_a_router_for_its_own_list(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It swallowed eight that followed those to a NID of another peer, while the other gateway was away."""
+    a, liar, node, (near,) = taken_by_a_router(fabric, 1, [])
+    monkeypatch.setattr(liar.info, "refresh", lambda: None)  # it says so all the time
+    got, taken = attach(node), attach(liar)
+    silent = [Nid.parse("10.9.2.1@tcp9"), Nid.parse("10.9.2.2@tcp9")]
+    foe, *others = (fabric.node(str(nid), discovery=True) for nid in (FOE, *silent))
+    for core in others:
+        core.gateways.add(HERE, FAR, 1, 0)
+    for nid in (*silent, FOE):
+        put(a, nid)
+    settle(fabric, 12)
+    a.gateways.remove(list(a.gateways.table))
+    settle(fabric, 1)
+    says = PingInfo(0x1E, LNET_PID, 0xFFFFFF01, [NiEntry(nid) for nid in (FOE, *silent)]).pack()
+    answer(foe, says)
+    push(foe, A, says)
+    settle(fabric, 12)
+    assert [peer(a, nid) for nid in silent] == [peer(a, FOE)] * 2
+    assert peer(a, BEYOND) is peer(a, NEAR)
+    away = {nid: fabric.nis.pop(nid) for nid in (near, *silent)}
+    liar.router.enable(False)  # it swallows what is asked over it
+    a.gateways.settings.alive_router_check_interval = 20  # longer than a question waits
+    a.gateways.add(BEHIND, near, 1, 0)
+    settle(fabric, 20)
+    a.gateways.add(BEHIND, NEAR, 1, 1)
+    settle(fabric, 300)
+    fabric.nis[near] = away[near]
+    settle(fabric, 120)
+    assert list(peer(a, BEYOND).members) == [BEYOND]
+    assert sent_to(fabric, a, BEYOND, got) == 8
+    assert not len(taken)

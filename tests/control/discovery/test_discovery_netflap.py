@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from control.discovery.test_discovery_elsewhere import BEYOND, FAR, NEAR, opened_to, routed, sent_to, settle
+from control.discovery.test_discovery_elsewhere import (
+    BEYOND,
+    FAR,
+    FOE2,
+    NEAR,
+    opened_to,
+    routed,
+    sent_to,
+    settle,
+)
 from control.discovery.test_discovery_hostile import answer, attach, peer, push, put
 from control.discovery.test_discovery_takeover import FOE, A
 from support.fabric import Fabric
@@ -79,18 +88,15 @@ def test_who_takes_a_nid_while_its_node_cannot_be_asked_loses_it(
     assert FAR not in peer(a, FOE).members
 
 
-@pytest.mark.parametrize("silent", [2, 100])
-def test_silent_nids_of_a_net_that_is_back_do_not_keep_a_node_from_being_asked(
-    fabric: Fabric, silent: int
-) -> None:
-    """A net is back once: those that are more than are asked at a time are asked when others were."""
+def taken_with_a_net(fabric: Fabric, count: int) -> tuple[LNet, LNet, LNet, list[Nid]]:
+    """Who asks, whose net is away, the node that others say they are, who says so, and further such NIDs."""
     a, node = fabric.node(str(A), str(A1), discovery=True), fabric.node(str(VICTIM1), discovery=True)
-    foe, got = fabric.node(str(FOE)), attach(node)
+    foe = fabric.node(str(FOE), discovery=True)
     attach(a)
     attach(foe)
-    others = [Nid.parse(f"10.1.2.{number}@tcp1") for number in range(silent)]
+    others = [Nid.parse(f"10.1.2.{number}@tcp1") for number in range(count)]
     for nid in others:
-        fabric.node(str(nid), discovery=True)
+        attach(fabric.node(str(nid), discovery=True))
     for nid in (*others, VICTIM1, FOE):
         put(a, nid)
     settle(fabric, 12)
@@ -103,9 +109,75 @@ def test_silent_nids_of_a_net_that_is_back_do_not_keep_a_node_from_being_asked(
         push(foe, A, says)
         settle(fabric, 12)
     assert len(peer(a, FOE).members) == len(listed)
+    return a, node, foe, others
+
+
+@pytest.mark.parametrize("silent", [2, 100])
+def test_silent_nids_of_a_net_that_is_back_do_not_keep_a_node_from_being_asked(
+    fabric: Fabric, silent: int
+) -> None:
+    """A net is back once: those that are more than are asked at a time are asked when others were."""
+    a, node, _, others = taken_with_a_net(fabric, silent)
+    got = attach(node)
     for nid in others:
         del fabric.nis[nid]
     a.add_ni(A1.net, A1)
     settle(fabric, 30)
+    assert sent_to(fabric, a, VICTIM1, got) == 8
+    assert list(peer(a, VICTIM1).members) == [VICTIM1]
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_a_peer_that_goes_over_into_another_one_while_its_nids_are_asked_keeps_none(
+    fabric: Fabric, count: int
+) -> None:
+    """The questions ended with the peer, and nobody asked the others, nor those, again."""
+    a, node, _, others = taken_with_a_net(fabric, count)
+    got = attach(node)
+    second = fabric.node(str(FOE2), discovery=True)
+    attach(second)
+    put(a, FOE2)
+    settle(fabric, 12)
+    a.add_ni(A1.net, A1)
+    asked = peer(a, FOE)
+    assert len(asked.exchanges) >= min(count, 64)
+    listed = [NiEntry(FOE2), NiEntry(FOE), *(NiEntry(nid) for nid in (*others, VICTIM1))]
+    assert a.peers.adopt(peer(a, FOE2), FOE, {entry.nid for entry in listed}) == 0
+    assert asked.gone
+    settle(fabric, 30)
+    assert sent_to(fabric, a, VICTIM1, got) == 8
+    assert {nid for nid in others if list(peer(a, nid).members) != [nid]} == set()
+
+
+def test_nids_that_cannot_be_asked_do_not_keep_those_of_other_nets_from_being_asked(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty-four of a net that were passed over stayed in front, and the net before others."""
+    a, node, _, others = taken_with_a_net(fabric, 100)
+    got = attach(node)
+    away, near = Net.parse("tcp9"), Nid.parse("10.0.0.98@tcp")
+    gateway = fabric.node(str(near), "10.9.0.98@tcp9", discovery=True)
+    gateway.router.enable(True)
+    attach(gateway)
+    put(a, near)
+    settle(fabric, 12)
+    nids = [Nid.parse(f"10.9.2.{number}@tcp9") for number in range(64)]
+    monkeypatch.setattr(gateway.info, "refresh", lambda: None)
+    answer(gateway, PingInfo(0x1A, LNET_PID, 0xFFFFFF01, [NiEntry(nid) for nid in (near, *nids)]).pack())
+    for nid in nids:  # none can be asked otherwise than over the gateway that has them
+        assert a.peers.adopt(peer(a, near), nid, {near, *nids}) == 0
+        peer(a, nid).members[nid].listed = True
+    claims = a.discovery._claims
+    waiting = claims._unasked.copy()
+    claims._unasked.clear()
+    claims._unasked[away] = dict.fromkeys(nids, 0)
+    claims._unasked.update(waiting)
+    a.gateways.add(away, near, 1, 0)
+    settle(fabric)
+    for nid in others:
+        del fabric.nis[nid]
+    a.add_ni(A1.net, A1)
+    settle(fabric, 30)
+    assert list(claims._unasked[away].values()) == [0] * 64
     assert sent_to(fabric, a, VICTIM1, got) == 8
     assert list(peer(a, VICTIM1).members) == [VICTIM1]

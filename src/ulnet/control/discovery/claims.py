@@ -127,6 +127,9 @@ class Claims:
     def _leads_beside(self, peer: Peer, net: Net) -> bool:
         return net in self._nets or any(not peer.owns(route.gateway) for route in self._routes_to(net))
 
+    def _has_way_beside(self, peer: Peer, net: Net) -> bool:
+        return net in self._nets or any(not peer.owns(route.gateway) for route in self._usable(net))
+
     def _leads_to(self, net: Net) -> bool:
         return net in self._nets or bool(self._routes_to(net))
 
@@ -244,34 +247,43 @@ class Claims:
         """
         self._ask_some(nets, by, ask, _MOST_ASKED, _AT_ONCE)
 
-    def ask_next(self, nid: Nid, ask: _Asks) -> None:
-        """The question to such a NID is over: one that was not asked as often is next."""
-        tries = self._unasked.get(nid.net, {}).get(nid)
+    def ask_next(self, nid: Nid, ask: _Asks, cut_off: bool = False) -> None:
+        """The question to such a NID is over: one that was not asked as often is next, of its net if any is.
+
+        Where it was cut off, as its peer is gone, it does not count.
+        """
+        nids = self._unasked.get(nid.net, {})
+        tries = nids.get(nid)
         if tries:
-            self._ask_some(list(self._unasked), None, ask, tries, 1)
+            if cut_off:
+                nids[nid] -= 1
+            self._ask_some(list(dict.fromkeys((nid.net, *self._unasked))), None, ask, tries, 1)
 
     def _ask_some(self, nets: Iterable[Net], by: Peer | None, ask: _Asks, tries: int, most: int) -> None:
-        """Ask so many that were asked less often than that; those that were longest ago come first."""
+        """Ask so many that were asked less often than that; those looked at longest ago come first.
+
+        Whoever is looked at is behind the others then, asked or not, and its net behind other nets.
+        """
         left = _AT_ONCE
         for net in nets:
             nids = self._unasked.get(net)
-            if not nids or not (net in self._nets or self._usable(net)):
+            if not (nids and left and most) or not (net in self._nets or self._usable(net)):
                 continue
-            for nid in list(islice(nids, left if most else 0)):
-                left -= 1
-                pni = self._peers.find_ni(nid)
-                if pni is None or not pni.listed or nids[nid] >= _MOST_ASKED:
-                    del nids[nid]
-                elif nids[nid] >= tries or not most:
+            for nid in list(islice(nids, left)):
+                if not most:
                     break
-                elif pni.peer is not by and self._leads_beside(pni.peer, net):
-                    sent = ask(pni)
-                    if sent is not None:
-                        most -= sent
-                        nids[nid] = nids.pop(nid) + sent  # behind the others, and its net behind other nets
-                        self._unasked[net] = self._unasked.pop(net)
-            if not nids:
-                del self._unasked[net]
+                left -= 1
+                count = nids.pop(nid)
+                pni = self._peers.find_ni(nid)
+                if pni is None or not pni.listed or count >= _MOST_ASKED:
+                    continue
+                nids[nid] = count
+                if count < tries and pni.peer is not by and self._has_way_beside(pni.peer, net) and ask(pni):
+                    nids[nid] += 1
+                    most -= 1
+            del self._unasked[net]
+            if nids:
+                self._unasked[net] = nids
 
     def nets_behind(self, gateway: Peer) -> list[Net]:
         """The nets of NIDs that are still to be asked to which routes lead over a gateway."""

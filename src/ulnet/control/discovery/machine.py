@@ -273,6 +273,8 @@ class Discovery:
         self._queue.pop(peer, None)
         self.ageing.left(peer)
         self._claims.left(peer)
+        for nid in [Nid.parse(kind.split()[1]) for kind in peer.exchanges if kind.startswith(f"{WHO} ")]:
+            self._state.defer(self._claims.ask_next, nid, self._ask_alone, True)
         self._exchanges.end_all(peer)
         peer.news = peer.merging = None
         peer.mark(remove=STATE_MASK | _DATA_PRESENT | _UPTODATE)
