@@ -106,7 +106,7 @@ class Forwarding:
 
     def forget_rx(self, rx: object) -> None:
         """A connection died while its message waited here."""
-        transit = self._held.get(rx)
+        transit = self._held.pop(rx, None)
         if transit is not None:
             transit.rx = None
             self._drop(transit, "its connection closed while it waited for a router buffer")
