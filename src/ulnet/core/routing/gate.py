@@ -5,7 +5,7 @@ its sender, without a buffer with the pool; until then its connection is not rea
 the sender down. A node that takes nothing can hold up no more messages than its senders have credits, and
 no more than half of the buffers: what other senders send keeps flowing.
 
-What a router sends needs no more than its credit (see `pools`). So in rows and trees of routers each of them
+What a gateway sends needs no more than its credit (see `pools`). So in rows and trees of routers each of them
 always takes what the next one has for it, and none waits for itself. In a ring of routers their credits may
 all be taken by messages for the next one: a router of which nothing passes gets more, up to a bound, so that
 the ring turns and messages reach their nets. Whatever still waits at its deadline is dropped.
