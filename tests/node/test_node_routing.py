@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 
+from lnd.kit import hello_bytes, lnet_frame, until
 from support.ports import free_port
 from ulnet import Node
-from ulnet.core.md import MANAGE_REMOTE, OP_PUT
+from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT
 from ulnet.core.routing import UNDEFINED_HOPS
+from ulnet.core.states import PeerNiState
 from ulnet.core.status import LNetError
-from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import Net, Nid
+from ulnet.lnd.tcp import TcpLnd, TcpParams
+from ulnet.nid import LNET_PID, Net, Nid
+from ulnet.wire.acceptor import ConnRequest
+from ulnet.wire.lnet import Header, MsgType
 
 PORTAL, BITS = 30, 7
 SIZES = (0, 1, 1000, 4096, 4097, 65536, (1 << 20) - 1, 1 << 20)
@@ -100,6 +105,62 @@ async def test_many_at_once_keep_within_the_buffers(world: tuple[Node, Node, Nod
     assert (pool.in_use, pool.waiting) == (0, 0)
     assert len(pool._free) <= 4
     assert pool.min_credits < 4
+
+
+async def test_messages_to_pids_of_nobody_leave_the_health_of_their_destination(
+    world: tuple[Node, Node, Node],
+) -> None:
+    client, router, server = world
+    server.attach(PORTAL, BITS, bytearray(8), options=OP_PUT | MANAGE_REMOTE, handler=lambda event: None)
+    await client.put(SERVER, PORTAL, BITS, b"x", timeout=20)
+    drops = router.core.stats.drops
+    memory, to = client.core.memory, Nid.parse(SERVER)
+    while sum(drops.values()) < 3:
+        before = sum(drops.values())
+        client.core.put(memory.md_bind(b"x", None, threshold=1), to, PORTAL, 9, ack=False, pid=777)
+        async with asyncio.timeout(10):
+            while sum(drops.values()) == before:
+                await asyncio.sleep(0.01)
+    assert dict(drops) == {"the next hop could not be reached": 3}
+    pni = router.core.peers.find_ni(Nid.parse(SERVER))
+    assert pni is not None
+    assert (pni.health, pni.state) == (1000, PeerNiState.CONNECTED)
+    await client.put(SERVER, PORTAL, BITS, b"x", timeout=20)
+
+
+@pytest.mark.parametrize("kind", [MsgType.PUT, MsgType.GET])
+async def test_requests_in_anothers_name_from_pids_of_nobody_leave_its_health(
+    world: tuple[Node, Node, Node], kind: MsgType
+) -> None:
+    """The answer goes to that pid: neither the gateway nor, at the router, the one named is charged."""
+    client, router, server = world
+    server.attach(
+        PORTAL, BITS, bytearray(8), options=OP_PUT | OP_GET | MANAGE_REMOTE, handler=lambda event: None
+    )
+    await client.put(SERVER, PORTAL, BITS, b"x", timeout=20)
+    loop = asyncio.get_running_loop()
+    foe, named = Nid.parse("127.0.0.66@tcp"), Nid.parse("127.0.0.1@tcp")
+    near = Nid.parse(ROUTER[0])
+    driver = router.core.nis[near].lnd
+    assert isinstance(driver, TcpLnd)
+    with socket.socket() as sock:
+        sock.setblocking(False)
+        sock.bind((foe.ip, 0))
+        await loop.sock_connect(sock, (near.ip, driver.params.accept_port))
+        await loop.sock_sendall(sock, ConnRequest(1, near).pack() + hello_bytes(foe, near))
+        assert await loop.sock_recv(sock, 56)
+        hdr = Header(
+            int(kind), Nid.parse(SERVER), named, LNET_PID, 777, 0, b"\1" * 16, match_bits=BITS, portal=PORTAL
+        )
+        await loop.sock_sendall(sock, lnet_frame(hdr))
+        drops = router.core.stats.drops
+        await until(lambda: bool(drops))
+    assert dict(drops) == {"the next hop could not be reached": 1}
+    for node, nid in ((router, named), (router, Nid.parse(SERVER)), (server, Nid.parse(ROUTER[1]))):
+        pni = node.core.peers.find_ni(nid)
+        assert pni is not None
+        assert (pni.health, pni.state) == (1000, PeerNiState.CONNECTED)
+    await client.put(SERVER, PORTAL, BITS, b"x", timeout=20)
 
 
 async def test_no_route_is_told_at_once(world: tuple[Node, Node, Node]) -> None:

@@ -172,6 +172,7 @@ class Transit:
     """A message that passes through this router: where it came from, and what it holds."""
 
     __slots__ = (
+        "beside",
         "buffer",
         "cpt",
         "deadline",
@@ -196,7 +197,8 @@ class Transit:
         self.from_nid: Nid = from_nid
         self.rx: Payload | None = rx
         self.cpt: int = cpt
-        self.from_router: bool = False  # whether its sender is a router, too
+        self.from_router: bool = False  # whether its sender is a router, too, or says so
+        self.beside: bool = False  # its buffer is none of its pool's count: of gateways always
         self.has_credit: bool = False  # of its sender; and it has a buffer, or waits for one
         self.buffer: bytearray | None = None
         self.held_for: Nid = hdr.dest_nid  # under which its pool counts that buffer

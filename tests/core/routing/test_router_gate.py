@@ -44,6 +44,7 @@ class Traffic(RuleBasedStateMachine):
     def come(self, who, size, dest):
         one = transit(self.senders[who], size, dest)
         one.from_router = not who
+        one.beside = not who and dest == 1  # a gateway
         assert self.bench.gate.enter(one)
         self.inside.append(one)
 
@@ -88,7 +89,7 @@ class Traffic(RuleBasedStateMachine):
             assert pool.in_use + len(pool._free) <= max(pool.count, pool.in_use)
             assert pool.waiting == len(pool.queued())
             assert sum(pool._held.values()) == pool.in_use - pool._beside
-        beside = sum(one.from_router for one in with_buffer)
+        beside = sum(one.beside for one in with_buffer)
         assert sum(pool._beside for pool in bench.pools) == beside
 
     def teardown(self):
@@ -156,9 +157,10 @@ def test_a_node_that_takes_nothing_holds_no_more_than_half_of_the_buffers():
     assert bench.admitted[-1] is stuck[4]
 
 
-def from_router(pni, size=0, dest=1):
+def from_router(pni, size=0, dest=1, *, gateway=True):
     one = transit(pni, size, dest)
     one.from_router = True
+    one.beside = gateway
     return one
 
 
@@ -179,6 +181,24 @@ def test_what_a_router_sends_needs_no_buffer_of_the_count():
     bench.gate.leave(beside[0])
     bench.settle()
     assert bench.admitted[-1] is beside[2]
+
+
+@pytest.mark.requirement("RTR")
+def test_those_who_only_say_that_they_route_have_no_more_beside_the_count_than_it_is():
+    bench = Bench(Counts(1, 1, 2))
+    pool = bench.pools.by_cpt[0][2]
+    liars = [from_router(sender(number), 1 << 20, gateway=False) for number in range(1, 9)]
+    for one in liars:
+        bench.gate.enter(one)
+    assert bench.admitted == liars[:3]  # two beside the count, and the one buffer that a destination may have
+    assert (pool.in_use, pool.waiting) == (3, 5)
+    gateway = from_router(sender(9), 1 << 20)
+    bench.gate.enter(gateway)
+    assert bench.admitted[-1] is gateway
+    for one in [*liars, gateway]:
+        bench.gate.leave(one)
+        bench.settle()
+    assert (pool.in_use, pool.waiting, pool._beside, pool.credits) == (0, 0, 0, 2)
 
 
 @pytest.mark.requirement("RTR")

@@ -90,6 +90,7 @@ class Forwarding:
             return
         transit = Transit(ni, sender, hdr, from_nid, rx, self._state.local_cpt())
         transit.from_router = self._gateways.is_router(sender.peer)
+        transit.beside = self._gateways.is_gateway(sender.peer)
         transit.deadline = self._state.clock() + self._state.settings.transaction_timeout
         for counted in (ni.stats, sender.stats):
             counted.received[hdr.type] += 1
@@ -106,7 +107,7 @@ class Forwarding:
 
     def forget_rx(self, rx: object) -> None:
         """A connection died while its message waited here."""
-        transit = self._held.get(rx)
+        transit = self._held.pop(rx, None)
         if transit is not None:
             transit.rx = None
             self._drop(transit, "its connection closed while it waited for a router buffer")
@@ -121,10 +122,7 @@ class Forwarding:
         msg.transit = transit
         rx, transit.rx = transit.rx, None
         msg.rx = rx
-        stats = self._state.stats
-        stats.msgs_alloc += 1
-        if stats.msgs_alloc > stats.msgs_max:
-            stats.msgs_max = stats.msgs_alloc
+        self._sender.count(1)
         assert transit.buffer is not None
         assert rx is not None
         rx.take(msg, [memoryview(transit.buffer)[:size]], size, size)
@@ -146,13 +144,10 @@ class Forwarding:
 
     def _set_out(self, transit: Transit, msg: Msg) -> None:
         msg.transit = transit
-        stats = self._state.stats
-        stats.msgs_alloc += 1
-        if stats.msgs_alloc > stats.msgs_max:
-            stats.msgs_max = stats.msgs_alloc
+        self._sender.count(1)
         why = self.launch(msg)
         if why:
-            stats.msgs_alloc -= 1
+            self._state.stats.msgs_alloc -= 1
             self._drop(transit, why)
 
     def launch(self, msg: Msg) -> str:

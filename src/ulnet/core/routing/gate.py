@@ -5,7 +5,7 @@ its sender, without a buffer with the pool; until then its connection is not rea
 the sender down. A node that takes nothing can hold up no more messages than its senders have credits, and
 no more than half of the buffers: what other senders send keeps flowing.
 
-What a router sends needs no more than its credit (see `pools`). So in rows and trees of routers each of them
+What a gateway sends needs no more than its credit (see `pools`). So in rows and trees of routers each of them
 always takes what the next one has for it, and none waits for itself. In a ring of routers their credits may
 all be taken by messages for the next one: a router of which nothing passes gets more, up to a bound, so that
 the ring turns and messages reach their nets. Whatever still waits at its deadline is dropped.
@@ -21,10 +21,11 @@ from ulnet.core.msg import Transit
 from ulnet.core.peer import PeerNi
 from ulnet.core.routing.pools import BufferPool, Pools
 
-__all__ = ["MAX_WAITING", "Gate"]
+__all__ = ["MAX_INSIDE", "MAX_WAITING", "Gate"]
 
 # Messages without payload that may wait for one peer NI's credits: they do not stall its connection.
 MAX_WAITING: Final = 16384
+MAX_INSIDE: Final = 131072  # messages in all: of one sender no more wait than others leave
 _MOST: Final = 3  # times its credits, that a router gets beyond them while nothing of it passes
 
 
@@ -61,7 +62,7 @@ class Gate:
         """A message came; False if it must be dropped: too many of its kind wait."""
         sender = transit.sender
         credits = sender.rtr_credits - 1
-        if credits < -MAX_WAITING:
+        if -credits > min(MAX_WAITING, MAX_INSIDE - self._inside):
             return False
         self._inside += 1
         sender.rtr_credits = credits

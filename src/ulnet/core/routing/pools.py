@@ -3,8 +3,9 @@
 A pool counts from the start as if all its buffers were there; memory is taken when a buffer is first
 needed and kept for the next message, the one used last going first, as it is still in the CPU's cache.
 
-The count is for messages of end nodes. What another router sends has buffers beside it, as many as that
-router has credits here: else two routers, each full of messages for the other, would wait for ever.
+The count is for messages of end nodes. What a gateway sends has buffers beside it, as many as that gateway
+has credits here: else two routers, each full of messages for the other, would wait for ever. Those who only
+say that they route, as anybody may, have as many beside it in all as it is, then of the count as end nodes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class BufferPool:
     """Buffers of one size, and the messages that wait for one.
 
     Those for one node have no more than half of the buffers, and nodes take turns: so one that takes
-    nothing cannot keep the messages for others back. Messages of routers never wait here.
+    nothing cannot keep the messages for others back. Messages of gateways never wait here.
     """
 
     __slots__ = (
@@ -63,7 +64,7 @@ class BufferPool:
         self.size: int = pages * PAGE
         self.count: int = count
         self.in_use: int = 0
-        self._beside = 0  # of these, buffers of messages that routers sent
+        self._beside = 0  # of these, buffers that are none of the count
         self.min_credits: int = count
         self.waiting: int = 0
         self._queues: dict[Nid, deque[Transit]] = {}  # by destination; the next one to have its turn is first
@@ -87,7 +88,8 @@ class BufferPool:
 
     def give_or_queue(self, transit: Transit) -> bool:
         """Whether the message has a buffer now; else it waits."""
-        if transit.from_router:
+        transit.beside = transit.beside or (transit.from_router and self._beside < self.count)
+        if transit.beside:
             self._beside += 1
             self._take_memory(transit)
             return True
@@ -137,7 +139,7 @@ class BufferPool:
         buffer, transit.buffer = transit.buffer, None
         assert buffer is not None
         self.in_use -= 1
-        if transit.from_router:
+        if transit.beside:
             self._beside -= 1
         else:
             dest = transit.held_for
