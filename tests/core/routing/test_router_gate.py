@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from support.examples import examples
 from support.transits import sender, transit
-from ulnet.core.routing.gate import MAX_WAITING, Gate
+from ulnet.core.routing import gate
+from ulnet.core.routing.gate import MAX_INSIDE, MAX_WAITING, Gate
 from ulnet.core.routing.pools import DEFAULT_COUNTS, Counts, Pools
 from ulnet.core.status import LNetError
 
@@ -250,6 +251,21 @@ def test_messages_without_payload_do_not_wait_without_bound():
     assert not bench.gate.enter(transit(pni))
     assert len(bench.gate) == 0
     assert pni.rtr_credits == -MAX_WAITING
+
+
+@pytest.mark.pure
+def test_messages_without_payload_of_many_senders_do_not_wait_without_bound_either(monkeypatch):
+    """Forty senders that wait to pass had 655,000 messages there."""
+    monkeypatch.setattr(gate, "MAX_INSIDE", 40)
+    bench = Bench()
+    senders = [sender(number, credits=0) for number in range(60)]
+    for _ in range(20):
+        for pni in senders:
+            bench.gate.enter(transit(pni))
+    assert 40 <= len(bench.gate) <= 41
+    honest = sender(99, credits=2)
+    assert bench.gate.enter(transit(honest))
+    assert MAX_INSIDE > 2 * MAX_WAITING  # one alone may have as many as before
 
 
 def test_sizes_are_checked_and_zero_is_the_default():
