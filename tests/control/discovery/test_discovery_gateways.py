@@ -167,6 +167,7 @@ def test_a_node_that_is_away_is_asked_again_however_many_gateways_are_checked(
     assert not len(taken)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize(("silent", "gateways"), [(100, 3), (127, 1)])
 def test_who_stays_silent_is_asked_eight_times(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch, silent: int, gateways: int
@@ -195,6 +196,7 @@ def test_who_stays_silent_is_asked_eight_times(
     assert not a.discovery._claims._unasked
 
 
+@pytest.mark.pure
 def test_questions_about_others_do_not_use_up_those_of_a_router_for_its_own_list(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:

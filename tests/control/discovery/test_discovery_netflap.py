@@ -149,6 +149,7 @@ def test_a_peer_that_goes_over_into_another_one_while_its_nids_are_asked_keeps_n
     assert {nid for nid in others if list(peer(a, nid).members) != [nid]} == set()
 
 
+@pytest.mark.pure
 def test_nids_that_cannot_be_asked_do_not_keep_those_of_other_nets_from_being_asked(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
