@@ -34,7 +34,8 @@ _PAYS: Final = 8  # bytes that may come for each one of payload
 _BEYOND: Final = 32768  # bytes beyond those: more than one record that is not whole
 _UNREAD: Final = 98304  # bytes of TLS itself that the other side has not read
 _TOO_LONG: Final = (
-    f"its part of the TLS handshake is longer than {_SHAKEN} bytes: too many certificates or NIDs"
+    f"its part of the TLS handshake is longer than {_SHAKEN} bytes, or comes in tiny pieces: "
+    "give it a shorter chain of certificates, with fewer NIDs"
 )
 _NO_PAYLOAD: Final = (
     "most of what it sends are records of TLS that are no payload, or are tiny: see what runs there"
