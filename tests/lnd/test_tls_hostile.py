@@ -29,7 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from lnd.conftest import Addresses
 from lnd.kit import Side, dial, shake, until
 from ulnet.cli.pki import _private, _public, make_authority, make_node
-from ulnet.lnd.tcp import secure_socket
+from ulnet.lnd.tcp import certificate, secure_socket
 from ulnet.lnd.tcp.certificate import certificate_of
 from ulnet.lnd.tcp.secure import Credentials, Security
 from ulnet.lnd.tcp.secure_socket import MOST_PIECE, SecureSocket
@@ -178,8 +178,8 @@ def test_names_that_are_no_text_are_refused(
     def odd(fields: dict[str, Any]) -> Any:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
-    monkeypatch.setattr(secure_socket, "certificate_of", odd)
     good = credentials(root.issue().files(authority, tmp_path / "good"))
+    monkeypatch.setattr(certificate, "certificate_of", odd)
     assert all("names that are no text" in words for words in shaken(good, good))
 
 

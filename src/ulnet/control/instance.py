@@ -165,6 +165,7 @@ class LNet:
         parts.peer_removed = discovery.peer_removed
         parts.net_reached = discovery.net_reached
         parts.peer_deprived = discovery.peer_deprived
+        parts.certified = discovery.certified
         parts.posted = health.posted
         parts.sent = health.sent
         parts.heard = health.heard
@@ -525,6 +526,9 @@ class LNet:
 
     def receiver(self, ni: NI, nid: Nid, vouches: Callable[[Nid], bool] | None = None) -> Receiver:
         """See `Upcalls.receiver`."""
+        pni = self.peers.find_ni(nid)
+        if pni is not None and pni.vouches != vouches:
+            self.discovery.certified(pni, vouches)
         return Receiver(self._reception, ni, nid, vouches)
 
     def forget_rx(self, rx: Payload) -> None:

@@ -31,6 +31,7 @@ class Parts:
     __slots__ = (
         "allows",
         "broken",
+        "certified",
         "check_gateway",
         "completed",
         "drop_delayed",
@@ -102,6 +103,7 @@ class Parts:
     peer_removed: Callable[[Peer], None]
     net_reached: Callable[[Net], None]
     peer_deprived: Callable[[Peer], None]
+    certified: Callable[[PeerNi, Callable[[Nid], bool] | None], None]
 
     # Health
     posted: Callable[[PeerNi], None]

@@ -361,8 +361,8 @@ class Peer:
 
     @property
     def vouching(self) -> list[Callable[[Nid], bool]]:
-        """What its certificates are for."""
-        return [pni.vouches for pni in self.members.values() if pni.vouches is not None]
+        """What its certificates are for; many NIDs have the same one."""
+        return list(dict.fromkeys(pni.vouches for pni in self.members.values() if pni.vouches is not None))
 
     @property
     def heard(self) -> bool:

@@ -168,12 +168,8 @@ class Reception:
         if sender.preferred is None and not sender.peer.multi_rail and src.net == ni.nid.net:
             sender.preferred = ni.nid
             sender.peer.generation.invalidate("it knows one of our NIs")
-        if receiver.nid == src:
-            if sender.vouches is None and receiver.vouches is not None:
-                sender.peer.generation.invalidate("it has a certificate")  # what others sent in its name
-                if not all(map(receiver.vouches, sender.peer.members)):
-                    state.peers.split(sender)
-            sender.vouches = receiver.vouches
+        if receiver.nid == src and sender.vouches is None and receiver.vouches is not None:
+            self._parts.certified(sender, receiver.vouches)
         match = Match(hdr, Verdict.TAKE, sender=sender)
         match.master = master
         if master is not None and src.net == hdr.dest_nid.net:

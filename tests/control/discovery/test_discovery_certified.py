@@ -11,11 +11,14 @@ from control.discovery.test_discovery_hostile import answer, attach, info, peer,
 from support.fabric import Fabric
 from ulnet.control.instance import LNet
 from ulnet.core.md import MdOption
+from ulnet.core.msg import NO_PAYLOAD
 from ulnet.core.tunables import LndTunables
 from ulnet.nid import Nid
+from ulnet.wire.lnet import Header, MsgType
 
 A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
 VICTIM, VICTIM1, FOE = (Nid.parse(nid) for nid in ("10.0.0.7@tcp", "10.1.0.7@tcp1", "10.1.0.66@tcp1"))
+SECOND, THIRD, FAR = (Nid.parse(nid) for nid in ("10.0.0.8@tcp", "10.0.0.9@tcp", "10.9.0.7@tcp9"))
 OFFER, REQUIRE = LndTunables(security=1), LndTunables(security=2)
 
 
@@ -44,12 +47,12 @@ def listing(fabric: Fabric, a: LNet, *nids: Nid) -> LNet:
     return foe
 
 
-def opened_to_the_victim(fabric: Fabric, a: LNet, foe: LNet) -> bytes:
+def opened_to_the_victim(fabric: Fabric, a: LNet, foe: LNet, to: Nid = A1) -> bytes:
     """What the foe writes into memory that is open to the victim alone."""
     opened = bytearray(8)
     me = a.memory.me_attach(9, match_bits=1, nid=VICTIM)
     a.memory.md_attach(me, opened, None, options=MdOption.OP_PUT)
-    foe.put(foe.memory.md_bind(b"EVIL", None, threshold=2), A1, 9, 1)
+    foe.put(foe.memory.md_bind(b"EVIL", None, threshold=2), to, 9, 1)
     settle(fabric)
     return bytes(opened)
 
@@ -136,3 +139,95 @@ def test_the_node_itself_is_one_peer(fabric: Fabric) -> None:
     put(a, A1)
     settle(fabric)
     assert sorted(peer(a, A).nids()) == [A, A1]
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["its former node is down", "its former node is there"])
+@pytest.mark.parametrize("lies", [False, True], ids=["", "lists what was its peer's"])
+@pytest.mark.parametrize("first", [VICTIM, SECOND], ids=["it was the second", "it was the first"])
+@pytest.mark.parametrize("name", [lambda a: None, lambda a: a.peers.name([VICTIM])], ids=["", "named"])
+def test_a_nid_with_another_certificate_is_another_nodes(
+    fabric: Fabric, name: Callable[[LNet], None], first: Nid, lies: bool, back: bool
+) -> None:
+    """A certificate was for two NIDs; the host of one of them is another node now, with one of its own."""
+    a = both(fabric, REQUIRE)
+    name(a)
+    fabric.certificates |= dict.fromkeys((VICTIM, SECOND), frozenset((VICTIM, SECOND)))
+    nids = sorted((VICTIM, SECOND), key=lambda nid: nid != first)
+    former = fabric.node(*map(str, nids), discovery=True)
+    attach(former)
+    for nid in (VICTIM, SECOND):
+        put(a, nid)
+        settle(fabric, 3)
+    assert sorted(peer(a, VICTIM).nids()) == [VICTIM, SECOND]
+    for nid in nids:
+        fabric.nis.pop(nid)
+    fabric.cores.remove(former)
+    fabric.certificates |= {nid: frozenset((nid,)) for nid in nids}
+    new = fabric.node(str(SECOND), discovery=True)
+    got = attach(new)
+    if lies:
+        answer(new, info(0xFFFFFFF0, SECOND, VICTIM))
+        push(new, A, info(0xFFFFFFF1, SECOND, VICTIM))
+    assert opened_to_the_victim(fabric, a, new, A) == bytes(8)
+    assert list(peer(a, SECOND).nids()) == [SECOND]
+    if back:
+        renewed = fabric.node(str(VICTIM), discovery=True)
+        theirs = attach(renewed)
+        put(renewed, A)
+        settle(fabric, 12)
+        assert sent_to(fabric, a, VICTIM, theirs) == 8
+    else:
+        assert not sent_to(fabric, a, VICTIM, got)
+    assert sent_to(fabric, a, SECOND, got) == 8
+
+
+@pytest.mark.parametrize(
+    "renewed", [(VICTIM, SECOND, THIRD), (VICTIM, SECOND)], ids=["for more NIDs", "for the same"]
+)
+def test_a_node_with_a_renewed_certificate_stays_one_peer(fabric: Fabric, renewed: tuple[Nid, ...]) -> None:
+    """Connections with the former one go on beside those with the new one."""
+    a = both(fabric, REQUIRE)
+    before = frozenset((VICTIM, SECOND))
+    fabric.certificates |= dict.fromkeys(before, before)
+    node = fabric.node(str(VICTIM), str(SECOND), discovery=True)
+    attach(node)
+    put(a, VICTIM)
+    settle(fabric, 3)
+    its = peer(a, VICTIM)
+    assert sorted(its.nids()) == [VICTIM, SECOND]
+    after = frozenset(renewed)
+    receivers = [a.receiver(a.nis[A], VICTIM, one.__contains__) for one in (before, after)]
+    for number in range(4):
+        hdr = Header(int(MsgType.PUT), A, VICTIM, portal=5, match_bits=number)
+        receivers[number % 2].begin(hdr, NO_PAYLOAD)  # type: ignore[arg-type]
+        assert peer(a, VICTIM) is peer(a, SECOND) is its
+        assert its.members[VICTIM].vouches == after.__contains__
+
+
+def test_what_a_renewed_certificate_is_for_is_asked_for_again(fabric: Fabric) -> None:
+    """The former one was not for a NID that the node had listed."""
+    a = both(fabric, REQUIRE)
+    fabric.certificates[VICTIM] = frozenset((VICTIM,))
+    node = fabric.node(str(VICTIM), str(FAR), discovery=True)
+    attach(node)
+    put(a, VICTIM)
+    settle(fabric, 3)
+    assert list(peer(a, VICTIM).nids()) == [VICTIM]
+    fabric.certificates[VICTIM] = frozenset((VICTIM, FAR))
+    put(node, A)
+    settle(fabric, 12)
+    assert sorted(peer(a, VICTIM).nids()) == [VICTIM, FAR]
+
+
+def test_many_nids_with_one_certificate_have_one(fabric: Fabric) -> None:
+    """Each of 2,000 NIDs that were listed was looked for in 1,000 that were one."""
+    a = both(fabric, REQUIRE)
+    certificate = frozenset((VICTIM, SECOND))
+    fabric.certificates |= dict.fromkeys(certificate, certificate)
+    attach(fabric.node(str(VICTIM), str(SECOND), discovery=True))
+    for nid in (VICTIM, SECOND):
+        put(a, nid)
+        settle(fabric, 3)
+    whose = peer(a, VICTIM)
+    assert all(pni.vouches is not None for pni in whose.members.values())
+    assert whose.vouching == [certificate.__contains__]

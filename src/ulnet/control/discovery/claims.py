@@ -169,6 +169,24 @@ class Claims:
         """Whether a NID is of a net that this node is on."""
         return nid.net in self._nets
 
+    def certified(self, pni: PeerNi, vouches: Callable[[Nid], bool] | None) -> bool:
+        """A NID shows another certificate than before, or none: by a new connection, or its first message.
+
+        Whether it had one before. Where the new one is not for all NIDs that the former one was for, the NID
+        may be another node's by now. What others sent in the name of one that had none was theirs.
+        """
+        peer, before = pni.peer, pni.vouches
+        pni.vouches = vouches
+        if vouches is None:
+            return False
+        if before is None:
+            peer.generation.invalidate("it has a certificate")
+        if not all(vouches(nid) for nid in peer.members if before is None or before(nid)):
+            self._peers.split(pni)
+            if before is not None and pni.peer is not peer:
+                peer.says -= {pni.nid}
+        return before is not None
+
     def are_certified(self, peer: Peer, primary: Nid, owner: Peer) -> bool:
         """Whether certificates let a peer with that primary NID, as it says, be the node of another peer."""
         vouching = peer.vouching

@@ -238,6 +238,11 @@ class Discovery:
             peer.mark(remove=_UPTODATE)
             self._claims.suspect(pni)
 
+    def certified(self, pni: PeerNi, vouches: Callable[[Nid], bool] | None) -> None:
+        """A NID shows another certificate than before, or none: it may be for NIDs that were refused."""
+        if self._claims.certified(pni, vouches):
+            self.peer_deprived(pni.peer)
+
     def push_due(self, peer: Peer) -> bool:
         """Whether the peer should be told our NIDs (spec discovery.md §3)."""
         flags = peer.flags

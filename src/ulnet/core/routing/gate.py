@@ -62,7 +62,7 @@ class Gate:
         """A message came; False if it must be dropped: too many of its kind wait."""
         sender = transit.sender
         credits = sender.rtr_credits - 1
-        if -credits > min(MAX_WAITING, MAX_INSIDE - self._inside):
+        if -credits > min(MAX_WAITING, max(MAX_INSIDE - self._inside, 0)):  # who has credits may always
             return False
         self._inside += 1
         sender.rtr_credits = credits

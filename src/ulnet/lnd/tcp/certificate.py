@@ -11,31 +11,70 @@ import os
 import re
 import ssl
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ulnet.nid import Nid, NidError, NidList
+from ulnet.nid.index import NidIndex
 
-__all__ = ["MOST_NAMES", "REVOKED", "Certificate", "RevokedList", "certificate_in", "certificate_of"]
+__all__ = [
+    "MOST_KNOWN",
+    "MOST_NAMES",
+    "REVOKED",
+    "Certificate",
+    "KnownCertificates",
+    "RevokedList",
+    "certificate_in",
+    "certificate_of",
+]
 
 REVOKED: Final = "revoked.pem"  # file of an authority, and of nodes: a certificate revocation list
 MOST_NAMES: Final = 1024  # NIDs or patterns of a certificate that are looked at
+MOST_KNOWN: Final = 256  # certificates of others that are kept as they were read
 _PREFIX: Final = "lnet:"
 _PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----(.+?)-----END X509 CRL-----", re.DOTALL)
 _NUMBER: Final = re.compile(rb"\x02(?=[\x01-\x15])")  # of ASN.1: before a number of 1 to 21 bytes
 _TIMES: Final = (b"\x17", b"\x18")  # of ASN.1: when a certificate was revoked stands behind its number
 
 
-class Certificate(NamedTuple):
+class Certificate:
     """What a certificate says of its node."""
 
-    name: str
-    nids: tuple[NidList, ...]
-    expires: float  # seconds since 1970
-    serial: int = 0
+    __slots__ = ("_index", "expires", "name", "nids", "serial")
+
+    def __init__(self, name: str, nids: tuple[NidList, ...], expires: float, serial: int = 0) -> None:
+        self.name: str = name
+        self.nids: tuple[NidList, ...] = nids
+        self.expires: float = expires  # seconds since 1970
+        self.serial: int = serial
+        # Each message with another source asks: what a list of 1,024 takes is a thousand times as long.
+        self._index: NidIndex = NidIndex([(one.nets, one.addresses) for some in nids for one in some.ranges])
 
     def covers(self, nid: Nid) -> bool:
         """Whether the node may use that NID."""
-        return any(one.match(nid) for one in self.nids)
+        return not nid.is_any and self._index.match(nid) != 0
+
+
+class KnownCertificates:
+    """The certificates of others that were seen last, each read once.
+
+    A certificate may have many names, and who shows it may hang up and come again.
+    """
+
+    __slots__ = ("_by_content",)
+
+    def __init__(self) -> None:
+        self._by_content: dict[bytes, Certificate] = {}
+
+    def of(self, tls: ssl.SSLObject) -> Certificate:
+        """The other end's, after the handshake. Raises ValueError: it has names that are no text."""
+        content = tls.getpeercert(True) or b""
+        found = self._by_content.pop(content, None)
+        if found is None:
+            found = certificate_of(tls.getpeercert() or {})
+        self._by_content[content] = found
+        if len(self._by_content) > MOST_KNOWN:
+            del self._by_content[next(iter(self._by_content))]
+        return found
 
 
 class RevokedList:

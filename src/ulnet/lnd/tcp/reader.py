@@ -92,6 +92,7 @@ class Reader:
         "cookie",
         "csum",
         "deadline",
+        "due",
         "expect_large",
         "frame",
         "hdr",
@@ -155,6 +156,7 @@ class Reader:
         self.turn: int = FIRST_TURN  # which of `Shared.turns` is as much as it may read at a time …
         self.room: memoryview = shared.turns[FIRST_TURN]  # … and so much of it: whole messages like the last
         self.spare: int = 0  # what such a turn leaves
+        self.due: bool = False  # `_next_turn`
         self.busy: bool = False  # its last turn was no short one: the next one is timed
         self.deadline: float = 0.0  # 0: not in the middle of a message
         self.wake: int = 1  # bytes that must be there before the loop tells; never more than are to come
@@ -431,7 +433,7 @@ class Reader:
         assert sock is not None
         self.shared.selector.watch(sock.fileno(), self.on_readable)
         if isinstance(sock, SecureSocket) and sock.pending():
-            self.shared.loop.call_soon(self.on_readable)
+            self._read_on()
 
     def _resume(self) -> None:
         """Go on reading, where that was stopped until the core knew what to do with a payload."""
@@ -557,7 +559,17 @@ class Reader:
                 self.turn += 1
                 self._fit()
         if more and not self.shared.selector.again(self.sock.fileno()) and self.secure:
-            self.shared.loop.call_soon(self.on_readable)  # what OpenSSL holds no kernel knows of
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again after all others' turns: what OpenSSL holds no kernel knows of."""
+        if not self.due:  # a kernel that has more calls the reader as well
+            self.due = True
+            self.shared.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self.due = False
+        self.on_readable()
 
     def was_read(self) -> None:
         """Something came: when, and by when more has to."""

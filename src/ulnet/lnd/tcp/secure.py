@@ -21,7 +21,13 @@ from typing import Final
 from ulnet.core.status import LNetError
 from ulnet.lnd.forks import of_this_process
 from ulnet.lnd.tcp.alerts import words_of
-from ulnet.lnd.tcp.certificate import REVOKED, Certificate, RevokedList, certificate_in
+from ulnet.lnd.tcp.certificate import (
+    REVOKED,
+    Certificate,
+    KnownCertificates,
+    RevokedList,
+    certificate_in,
+)
 from ulnet.lnd.tcp.secure_socket import MOST_PIECE, SecureSocket
 from ulnet.nid import Nid
 
@@ -63,6 +69,7 @@ class Credentials:
     __slots__ = (
         "_clock",
         "_directory",
+        "_known",
         "_looked",
         "_missing",
         "_report",
@@ -84,6 +91,7 @@ class Credentials:
         self._missing: set[Nid] = set()  # those of them that the certificate in the files is not for
         self._looked = clock()
         self._scratch = memoryview(bytearray(MOST_PIECE))  # that all connections share
+        self._known = KnownCertificates()
         self._stamp = self._stamps()
         self.revised: bool = False  # whoever ends connections for it takes it back
         self.revoked: RevokedList | None
@@ -212,7 +220,8 @@ class Credentials:
     def secure(self, sock: socket.socket, *, listening: bool = False) -> SecureSocket:
         """TLS on a connection that is called, or where `listening` was: the handshake is to follow."""
         context = self.listener if listening else self.caller
-        secured = SecureSocket(sock, context, listening=listening, scratch=self._scratch)
+        scratch, known = self._scratch, self._known
+        secured = SecureSocket(sock, context, listening=listening, scratch=scratch, known=known)
         of_this_process(secured)
         return secured
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from ulnet.lnd.tcp.alerts import words_of
-from ulnet.lnd.tcp.certificate import Certificate, certificate_of
+from ulnet.lnd.tcp.certificate import Certificate, KnownCertificates
 
 __all__ = ["MOST_PIECE", "SecureSocket"]
 
@@ -57,7 +57,13 @@ class SecureSocket(socket.socket):
     held: int = 0
 
     def __init__(
-        self, sock: socket.socket, context: ssl.SSLContext, *, listening: bool, scratch: memoryview
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        listening: bool,
+        scratch: memoryview,
+        known: KnownCertificates,
     ) -> None:
         timeout = sock.gettimeout()
         super().__init__(sock.family, sock.type, sock.proto, fileno=sock.detach())
@@ -65,6 +71,7 @@ class SecureSocket(socket.socket):
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls: ssl.SSLObject = context.wrap_bio(self._in, self._out, server_side=listening)
         self._scratch = scratch
+        self._known = known
         self._rest = _NOTHING  # encrypted, and still to be sent
         self._piece = _LEAST_PIECE
         # How the last step of the handshake ended: who is called has none to take before it hears something.
@@ -331,4 +338,4 @@ class SecureSocket(socket.socket):
     @cached_property
     def certificate(self) -> Certificate:
         """The other end's, after the handshake."""
-        return certificate_of(self._tls.getpeercert() or {})
+        return self._known.of(self._tls)
