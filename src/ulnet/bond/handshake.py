@@ -249,7 +249,8 @@ class Handshake:
             peer.learn(hello, _VERSION, CAPABILITIES)
             bond.lay_paths(peer)
             self._leave_lost(peer, before)
-            if (peer.guard != tag or confirmed) and not peer.unconfirmed:
+            renewed = peer.guard != tag or confirmed
+            if renewed and peer.prefix and not peer.unconfirmed:  # a PUT to it was named
                 bond.soon(partial(self._end_copies, peer, hops | peer.had))
         was_connected, peer.state = peer.connected, reaction.next
         bond.table.spoke(peer, source)
