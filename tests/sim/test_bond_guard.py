@@ -10,13 +10,13 @@ import pytest
 
 from support.bonded import ScriptedBond, bond_of, bonded
 from ulnet.core.faults import Fault, FaultKind
-from ulnet.core.guard.identity import is_identity, tag_of
+from ulnet.core.guard.identity import AGAIN, FIRST, is_identity, tag_of
 from ulnet.core.status import HealthStatus
 from ulnet.nid import ANY_NID, Nid
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 from ulnet.sim.traffic import Operation
-from ulnet.wire.bond import BondHello, Kind, Mode
+from ulnet.wire.bond import BondHello, Configuration, Kind, Mode, SlaveEntry
 from ulnet.wire.lnet import Header, MsgType
 
 B_BOND = "10.0.0.2@bond0"
@@ -183,6 +183,56 @@ def test_a_restarted_peer_is_not_given_what_its_former_life_may_have() -> None:
     sim.run_until_quiet()
     assert all(put.ok for put in again)
     assert bond_of(a).peers[Nid.parse(B_BOND)].guard == tag_of(b.core.state.cookie) != known
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("mode", ["standby", "loadbalance"])
+@pytest.mark.parametrize("quiet", [0.5, 100])
+def test_a_copy_that_a_new_life_of_the_peer_drops_ends_with_its_hello(quiet: float, mode: str) -> None:
+    """It had left over the other slave before the HELLO, and ended by its time-out, after 150 seconds."""
+    sim = Simulation(seed=2)
+    a, b = pair(sim, mode=mode)
+    sim.run(quiet)
+    b.kill(silent=True)
+    sim.run(1)
+    b.restart()
+    sim.run(quiet)
+    puts = load(a, 2000, 6)
+    gets = [a.get(B_BOND, 30, size=100) for _ in range(2)]
+    sim.run(5)
+    assert {one.status for one in puts + gets} == {-errno.ECONNRESET}, [one.reason for one in puts + gets]
+    assert [b.inboxes[0].times[put.number] for put in puts] == [0] * len(puts)
+    later = load(a, 2000, 6)
+    sim.run_until_quiet()
+    once(b, later)
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("who", ["its slave", "somebody else"])
+def test_who_is_believed_because_the_peer_is_silent_ends_no_copy(who: str) -> None:
+    sim = Simulation(seed=2)
+    a = bonded(sim, "a", A[0], "10.0.1.1@tcp")
+    b = ScriptedBond(sim, "b", B[0])  # acknowledges no data, and answers no HELLO
+    m = ScriptedBond(sim, "m", "10.0.0.66@tcp")
+
+    def hello(by: ScriptedBond, number: int, tag: bytes) -> None:
+        slaves = (SlaveEntry(b.nid), SlaveEntry(m.nid))[: 1 + (by is m)]
+        told = BondHello(number, 0, Configuration(b.bond, slaves, Mode.STANDBY), (7,), guard=tag)
+        by.say(Nid.parse(A[0]), Kind.HELLO, told.pack())
+
+    hello(b, 9, b"\x12\x34")
+    sim.run(0.05)
+    put = a.put(b.bond, 30, data=b"x")
+    sim.run(0.05)
+    sim.link_down("a.eth0")
+    sim.run(0.5)
+    sim.link_up("a.eth0")
+    assert [one.hdr.wmd[15] for one in b.data] == [FIRST, AGAIN]
+    hello(b if who == "its slave" else m, 70_000, b"\x56\x78")
+    peer = bond_of(a).peers[b.bond]
+    sim.run_until(lambda: peer.guard == b"\x56\x78", 5)
+    sim.run(0.1)
+    assert put.status == (-errno.ECONNRESET if who == "its slave" else None), put.reason
 
 
 def lowest(sim: Simulation, node: SimNode) -> int:

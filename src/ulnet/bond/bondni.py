@@ -37,6 +37,7 @@ __all__ = ["BondNi"]
 
 _MOST_STRANGERS: Final = 256  # handshakes under way, for one more with somebody of whom data came
 _TOLD_AT_ONCE: Final = 64  # peers that hear of a change in one turn
+_MOST_AT_ONCE: Final = 64  # messages that waited for their peers, and go or fail in one turn
 
 
 class BondNi:
@@ -66,6 +67,7 @@ class BondNi:
         self.path: Callable[[Nid, NI, Nid], tuple[BondPeer, Path] | None] = self.table.path
         self._connects: dict[BondPeer, Connect] = {}
         self._untold: dict[BondPeer, None] = {}  # that are to hear of a change
+        self._going: dict[BondPeer, int] = {}  # how many of the messages that wait for them go or fail now
         self.handshake: Handshake = Handshake(self)
         self.data: DataServer = DataServer(self)
         self.servers: Servers = Servers(self)
@@ -86,9 +88,11 @@ class BondNi:
         for connect in self._connects.values():
             connect.stop()
         self._connects.clear()
-        reason = f"{self.ni.nid} has been shut down"
+        self._going.clear()
+        err, reason = errno.ESHUTDOWN, f"{self.ni.nid} has been shut down"
         for peer in self.peers.values():
-            self._fail_waiting(peer, errno.ESHUTDOWN, reason, HealthStatus.LOCAL_ERROR)
+            for _ in range(len(peer.waiting)):  # who hears of it may send anew
+                self.core.completed([peer.waiting.popleft()], HealthStatus.LOCAL_ERROR, err, reason)
         self.table.clear()
 
     # Time ------------------------------------------------------------------------------------------
@@ -126,6 +130,10 @@ class BondNi:
             self.connect(peer)
             return
         self.monitor.wanted()
+        if peer in self._going:  # nothing overtakes what waited
+            peer.waiting.append(msg)
+            self._going[peer] += 1
+            return
         self._send_on(peer, msg)
 
     def _send_to_slave(self, msg: Msg, nid: Nid) -> None:
@@ -180,9 +188,43 @@ class BondNi:
         """End msg with that errno, soon; with OK nobody is charged."""
         self.core.defer(self.core.completed, [msg], status, err, reason)
 
-    def _fail_waiting(self, peer: BondPeer, err: int, reason: str, status: HealthStatus) -> None:
-        for _ in range(len(peer.waiting)):  # who hears of it may send anew
-            self.core.completed([peer.waiting.popleft()], status, err, reason)
+    def _let_go(self, peer: BondPeer) -> None:
+        """What waits for a peer goes if that is connected, else it fails: some of it now."""
+        begins = not self._going
+        self._going[peer] = len(peer.waiting)
+        if begins:
+            self._let_some_go()
+
+    def _let_some_go(self) -> None:
+        """So many messages have their turn; peers with more of them come last next time."""
+        room = _MOST_AT_ONCE
+        for peer in list(islice(self._going, room)):
+            while room and self._going.get(peer) and peer.waiting:
+                room -= 1
+                self._going[peer] -= 1
+                self._let_one_go(peer, peer.waiting.popleft())
+            left = self._going.pop(peer, 0)
+            if left and peer.waiting:
+                self._going[peer] = left
+            elif not peer.connected:
+                self._forget_idle(peer)
+        if self._going:
+            self.soon(self._let_some_go)
+
+    def _let_one_go(self, peer: BondPeer, msg: Msg) -> None:
+        if not peer.connected:
+            reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
+            self.core.completed([msg], HealthStatus.REMOTE_ERROR, errno.EHOSTUNREACH, reason)
+        elif msg.md is not None and msg.md.aborted:
+            reason = "the memory descriptor was unlinked before the message left"
+            self._fail(msg, errno.ECANCELED, reason)
+        else:
+            self._send_on(peer, msg)
+
+    def _forget_idle(self, peer: BondPeer) -> None:
+        """Nobody wants that peer any more."""
+        if self.peers.get(peer.nid) is peer and not peer.waiting and peer not in self._connects:
+            self.table.forget(peer)
 
     @property
     def policy(self) -> int:
@@ -283,6 +325,7 @@ class BondNi:
         peer.state = PeerState.UNKNOWN
         peer.incarnation = 0  # so that the next HELLO asks for an answer
         self.handshake.settle(peer)
+        self._going.pop(peer, None)  # it waits for the next HELLO
         peer.forgets()
         if peer.waiting or self.clock() - peer.used_at < PATIENCE:
             self.connect(peer)
@@ -389,21 +432,12 @@ class BondNi:
             connect.stop()
         peer.connecting = False
         self.monitor.wanted()
-        for _ in range(len(peer.waiting)):
-            msg = peer.waiting.popleft()
-            if msg.md is not None and msg.md.aborted:
-                reason = "the memory descriptor was unlinked before the message left"
-                self._fail(msg, errno.ECANCELED, reason)
-            else:
-                self._send_on(peer, msg)
+        self._let_go(peer)
 
     def unreachable(self, peer: BondPeer) -> None:
         """The time for an answer is over."""
         self._connects.pop(peer, None)
-        reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
-        self._fail_waiting(peer, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
-        if self.peers.get(peer.nid) is peer and not peer.waiting and peer not in self._connects:
-            self.table.forget(peer)
+        self._let_go(peer)
 
     def lay_paths(self, peer: BondPeer) -> None:
         """The slaves of one side are others, or weigh something else."""

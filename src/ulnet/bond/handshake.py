@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import errno
+from collections.abc import Container, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ulnet.bond.connect import ANSWER_TIME
 from ulnet.bond.hello import INCOMING, Stamp, is_older, stamp_of
-from ulnet.core.guard import tag_of
+from ulnet.core.guard import AGAIN, tag_of
 from ulnet.core.lines import Line
 from ulnet.wire.bond import Beacon, BondHello, Capability, Configuration, Kind, Mode, SlaveStatus
 
@@ -242,12 +243,15 @@ class Handshake:
         peer.asked_at = at.nid
         reaction = INCOMING[peer.state, stamp]
         if reaction.save:
-            before = peer.configuration
+            before, tag, hops = peer.configuration, peer.guard, peer.had.copy()
             if confirmed or not peer.connected:
                 peer.had.clear()  # who was believed for it was not the peer
             peer.learn(hello, _VERSION, CAPABILITIES)
             bond.lay_paths(peer)
             self._leave_lost(peer, before)
+            renewed = peer.guard != tag or confirmed
+            if renewed and peer.prefix and not peer.unconfirmed:  # a PUT to it was named
+                bond.soon(partial(self._end_copies, peer, hops | peer.had))
         was_connected, peer.state = peer.connected, reaction.next
         bond.table.spoke(peer, source)
         known = bond.path(peer.nid, at, source)
@@ -271,6 +275,19 @@ class Handshake:
         for path in peer.paths:
             if path.nid in was_up and now.slaves[path.remote].status == SlaveStatus.DOWN:
                 self._bond.core.path_doubted(path.ni, path.nid, peer.nid)
+
+    def _end_copies(self, peer: BondPeer, hops: Iterable[Nid]) -> None:
+        """Its present life drops copies of PUTs that its former one may have: those end that left for it.
+
+        What is no copy is taken by whichever life it comes to.
+        """
+        memory = self._bond.core.memory
+        for md in [md for nid in hops for md in memory.at_hop(nid)]:
+            put = md.put
+            if put is None or put.hdr.dest_nid != peer.nid or put.wmd[15] != AGAIN:
+                continue
+            if put.wmd[13:15] != peer.guard:
+                memory.md_unlink(md, errno.ECONNRESET)
 
     def _refuse(self, found: Configuration) -> None:
         bond = self._bond

@@ -49,12 +49,13 @@ _FORMS: Final[dict[tuple[int, int], struct.Struct]] = {}
 _NO_MATCH: Final = Match(Header(_ACK), Verdict.REFUSE)  # of no header that comes
 
 
-def answers_left(hop: PeerNi | None, waiting: int) -> int:
-    """How many answers more may wait for the next hop, while `waiting` do so in all.
+def answers_left(sender: PeerNi | None, hop: PeerNi | None, waiting: int) -> int:
+    """How many answers more may wait for a sender and where it sends from, while `waiting` do so in all.
 
     Who does not read may take half of what others leave: so there is always some left for the next one.
     """
-    return max(min((MAX_ANSWERS - waiting) >> 1, MAX_PEER_ANSWERS), MIN_ANSWERS) - (hop.answers if hop else 0)
+    due = (hop.answers if hop else 0) + (sender.answers if sender and sender is not hop else 0)
+    return max(min((MAX_ANSWERS - waiting) >> 1, MAX_PEER_ANSWERS), MIN_ANSWERS) - due
 
 
 class Receiver:
@@ -183,7 +184,7 @@ class Receiver:
 
     def _most(self, match: Match) -> int:
         """Messages that may be answered together."""
-        return min(RUN, answers_left(match.hop, self._state.answers))
+        return min(RUN, answers_left(match.sender, match.hop, self._state.answers))
 
     def _take_puts(
         self, match: Match, raw: bytes, buf: bytearray, view: memoryview, pos: int, end: int

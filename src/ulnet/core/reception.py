@@ -295,16 +295,16 @@ class Reception:
                 self.drop_request(ni, sender, hdr, rx, match.why, receiver.nid)
             else:
                 self._was_dropped(receiver, sender, hdr)
-        elif self._too_many_answers(hop, hdr):
+        elif self._too_many_answers(sender, hop, hdr):
             self.drop(ni, sender, hdr, rx, "too many answers wait for this peer")
         else:
             self._kinds[hdr.type](receiver, match, hdr, rx)
         return 0
 
-    def _too_many_answers(self, hop: PeerNi, hdr: Header) -> bool:
+    def _too_many_answers(self, sender: PeerNi, hop: PeerNi, hdr: Header) -> bool:
         """Whether a message wants an answer more than may wait for where it came from."""
         wanted = hdr.type == _GET or (hdr.type == _PUT and hdr.wmd != NO_WMD)
-        return wanted and answers_left(hop, self.state.answers) <= 0
+        return wanted and answers_left(sender, hop, self.state.answers) <= 0
 
     def _struck(self, receiver: Receiver, hdr: Header, rx: Payload) -> bool:
         """Whether a fault rule drops the message or keeps it for a while."""
@@ -569,7 +569,7 @@ class Reception:
         self.drop(ni, sender, hdr, rx, why)
         length = refusal(sender, hdr, why)
         hop = self.state.peers.find_ni(from_nid) or sender
-        if length is not None and self.state.running and not self._too_many_answers(hop, hdr):
+        if length is not None and self.state.running and not self._too_many_answers(sender, hop, hdr):
             self._acknowledge(sender, hdr, length, from_nid)
 
     # Sent twice ------------------------------------------------------------------------------------

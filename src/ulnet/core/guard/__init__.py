@@ -4,6 +4,6 @@
 receiving half; `sender`: the sending half.
 """
 
-from ulnet.core.guard.identity import Guarded, tag_of
+from ulnet.core.guard.identity import AGAIN, Guarded, tag_of
 
-__all__ = ["Guarded", "tag_of"]
+__all__ = ["AGAIN", "Guarded", "tag_of"]
