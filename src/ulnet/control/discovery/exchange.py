@@ -24,13 +24,19 @@ PUSH: Final = "push"
 WHO: Final = "who"  # is behind a NID: beside what goes on with its peer
 
 _PATIENCE: Final = 5.0  # seconds for the answer to a ping of one NID alone; messages may wait for that
+_MOST_LOST: Final = 8  # pings and pushes of one round that are lost with their connections
 _WHO_SIZE: Final = 16384  # bytes of an answer: a thousand NIDs
 
 
 def error_of(event: Event) -> tuple[int, str] | None:
-    """Why a ping or push failed: errno and sentence. None: the peer began anew, or our NI went: ask again."""
+    """Why a ping or push failed: errno and sentence.
+
+    None: the peer began anew, a connection broke, or our NI went: ask again.
+    """
     if event.kind is not EventKind.SEND and event.status == -errno.ECONNRESET:
         return None
+    if event.kind is not EventKind.SEND and event.status == -errno.ECONNABORTED:
+        return errno.ECONNABORTED, "its connections break before it answers"
     return -event.status or errno.ECANCELED, event.reason or "no answer came"
 
 
@@ -75,7 +81,12 @@ class Exchanges:
     ) -> None:
         peer = exchange.peer
         md = exchange.md = self._memory.md_bind(
-            bytearray(size), exchange.handle, threshold=2, options=TRUNCATE, timeout=timeout
+            bytearray(size),
+            exchange.handle,
+            threshold=2,
+            options=TRUNCATE,
+            user_ptr=exchange,
+            timeout=timeout,
         )
         self._start(exchange, done)
         try:
@@ -96,7 +107,7 @@ class Exchanges:
         """Tell the peer our info, along `path`: our NID (None: any) and its own. Raises LNetError."""
         exchange = Exchange(peer, PUSH, sequence)
         md = exchange.md = self._memory.md_bind(
-            data, exchange.handle, threshold=2, timeout=peer.check_timeout
+            data, exchange.handle, threshold=2, user_ptr=exchange, timeout=peer.check_timeout
         )
         self._start(exchange, done)
         source, target = path
@@ -110,6 +121,21 @@ class Exchanges:
     def _start(exchange: Exchange, done: Callable[[Exchange, Event], None]) -> None:
         exchange.done = done
         exchange.peer.exchanges[exchange.kind] = exchange
+
+    def lost(self, nid: Nid) -> None:
+        """The last connection with a next hop broke: pings and pushes that had left by it are begun anew.
+
+        A peer that breaks it each time is given up. Checks of gateways end in their time, and come again.
+        """
+        for md in self._memory.at_hop(nid):
+            exchange = md.user_ptr
+            if not isinstance(exchange, Exchange) or exchange.kind not in (PING, PUSH) or md.refs:
+                continue
+            peer = exchange.peer
+            if peer.check_nid is None:
+                peer.attempts += exchange.kind == PUSH  # pings are counted when they are sent
+                again = peer.attempts < _MOST_LOST
+                self._memory.md_unlink(md, errno.ECONNRESET if again else errno.ECONNABORTED)
 
     def end_all(self, peer: Peer) -> None:
         """Take the memory of all of them back."""

@@ -82,6 +82,7 @@ class Discovery:
         self._gateways = gateways
         self._info = info
         self._exchanges = Exchanges(memory, sender)
+        self.path_lost: Callable[[Nid], None] = self._exchanges.lost
         say = Notices(state.clock, state.report).say
         self._say = say
         self._claims = Claims(

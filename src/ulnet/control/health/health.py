@@ -250,18 +250,22 @@ class Health:
         return paths > 1
 
     def has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
-        """Whether a pair that is not known to be broken may carry msg, which may be lost on that one."""
+        """Whether a pair that is not known to be broken may carry msg, which may be lost on that one.
+
+        It may be that one, where msg was lost with its connections, and there are others.
+        """
         if msg.master is not None:
             return msg.master.has_other_path(msg, ni, pni.nid)
         if self._gateways.has_other(msg) or (ni.also and not ni.fatal):  # its driver has other devices
             return True
         peer = pni.peer
+        is_back = msg.md is not None and self.presence.is_back(pni, msg.md.sent_at)
         for target in peer.members.values() if peer.multi_rail else ():
             net = self._state.nets.get(target.nid.net)
             for one in net.nis if net is not None and not target.said_down else ():
                 path_load = target.path_loads.get(one)
                 if (
-                    (one is not ni or target is not pni)
+                    (is_back or one is not ni or target is not pni)
                     and one.open
                     and not one.fatal
                     and msg.source in (None, one.nid)

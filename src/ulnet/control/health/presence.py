@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeAlias
 
+from ulnet.core.guard.seen import STALE
 from ulnet.core.memory import Memory
 from ulnet.core.peer import Peer, PeerNi
 from ulnet.core.state import NodeState
@@ -24,18 +25,23 @@ PeerWatcher: TypeAlias = "Callable[[Nid, bool, str], None]"
 class Presence:
     """What is known of that at one node."""
 
-    __slots__ = ("_gone", "_lost", "_memory", "_state", "watchers")
+    __slots__ = ("_broke", "_gone", "_lost", "_memory", "_state", "watchers")
 
     def __init__(self, state: NodeState, memory: Memory) -> None:
         self._state = state
         self._memory = memory
         self._lost: dict[PeerNi, float] = {}  # when their last connection broke, or a call was refused
         self._gone: dict[Peer, str] = {}  # and why
+        self._broke: dict[PeerNi, float] = {}  # when their last connection broke, whatever was heard since
         self.watchers: dict[PeerWatcher, None] = {}
 
     def lost(self, pni: PeerNi) -> None:
         """The last connection with a peer NI broke."""
-        self._lost[pni] = self._state.clock()
+        self._lost[pni] = self._broke[pni] = self._state.clock()
+
+    def is_back(self, pni: PeerNi, since: float) -> bool:
+        """Whether its connections broke after that, lately enough to send again, and it was heard since."""
+        return since <= self._broke.get(pni, -1.0) < pni.heard_at and self._state.clock() - since < STALE
 
     def refused(self, pni: PeerNi, reason: str) -> None:
         """The host of a peer NI says that nobody listens there."""
@@ -66,6 +72,7 @@ class Presence:
     def forget(self, pni: PeerNi) -> None:
         """A NID belongs to no peer, or to another one."""
         self._lost.pop(pni, None)
+        self._broke.pop(pni, None)
         if pni.peer.gone or len(pni.peer.members) <= 1:
             self._gone.pop(pni.peer, None)
 
