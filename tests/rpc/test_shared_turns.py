@@ -11,10 +11,10 @@ import pytest
 
 from rpc.conftest import SERVER, assert_conserved
 from ulnet import Node
+from ulnet.node.turns import Turns
 from ulnet.node.watch import Watch
 from ulnet.rpc import Call, Client, RpcError, Server, Service
 from ulnet.rpc.topic import Topic
-from ulnet.rpc.turns import Turns
 from ulnet.sim import Simulation
 
 pytestmark = pytest.mark.requirement("ULP")

@@ -13,9 +13,9 @@ import pytest
 
 from rpc.conftest import SERVER
 from ulnet import Node
+from ulnet.node.turns import Turns
 from ulnet.rpc import Call, Client, RpcError, Server, Service
 from ulnet.rpc.topic import Topic
-from ulnet.rpc.turns import Turns
 
 pytestmark = pytest.mark.requirement("ULP")
 

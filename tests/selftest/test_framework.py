@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import struct
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,10 +15,12 @@ import pytest
 from selftest.conftest import SID, Lab, until
 from ulnet.core.status import LNetError
 from ulnet.nid import LNET_PID, Nid
+from ulnet.node.turns import Turns
 from ulnet.selftest.exchange import Bulk
 from ulnet.selftest.services import BrwClient
-from ulnet.selftest.sessions import Batch, Test
+from ulnet.selftest.sessions import ASK_AT_ONCE, Batch, Test
 from ulnet.selftest.targets import PER_PAGE, pack_targets, read_targets, targets_size
+from ulnet.sim import Simulation
 from ulnet.wire.selftest import PAGE, TEST_PORTAL, Message, pack_message
 from ulnet.wire.selftest_bodies import (
     REPLIES,
@@ -59,6 +62,10 @@ from ulnet.wire.selftest_values import (
 pytestmark = pytest.mark.requirement("LST")
 
 OTHER = SessionId(SID.nid, 78)
+
+
+def new_turns() -> Turns:
+    return Turns(asyncio.get_running_loop(), ASK_AT_ONCE)
 
 
 def making(lab: Lab, sid: SessionId = SID, **more: Any) -> MakeSessionRequest:
@@ -351,7 +358,7 @@ async def test_many_units_are_given_up_in_many_turns_of_the_loop() -> None:
         return [Waiting() for _ in range(1000)]
 
     batch = Batch()
-    test = Test(Service.PING, 1 << 31, False, clients, lambda service, error: None)
+    test = Test(Service.PING, 1 << 31, False, clients, lambda service, error: None, new_turns())
     batch.add(test)
     batch.run()
     # A unit that has not begun ends a turn sooner than one that waits: all wait first.
@@ -365,6 +372,76 @@ async def test_many_units_are_given_up_in_many_turns_of_the_loop() -> None:
     assert not batch.active
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_of_units_that_run_few_ask_in_a_turn_of_the_loop(fails: bool) -> None:
+    """65,536 of which all were ready at once, after their pause or for good, kept all else waiting."""
+    asked: Counter[int] = Counter()  # by each unit
+    in_turn = 0
+
+    class Ready:
+        async def once(self) -> None:
+            nonlocal in_turn
+            in_turn += 1
+            asked[id(self)] += 1
+            if fails:
+                raise LNetError(errno.EHOSTUNREACH, "no route")
+            await asyncio.sleep(0)
+
+        def close(self) -> None:
+            pass
+
+    ready: list[Any] = [Ready() for _ in range(500)]
+    batch = Batch()
+    batch.add(Test(Service.PING, 1 << 31, False, lambda: ready, lambda service, error: None, new_turns()))
+    batch.run()
+    most = 0
+    async with asyncio.timeout(60):
+        while len(asked) < 500 or min(asked.values()) < 3:
+            await asyncio.sleep(0)
+            most, in_turn = max(most, in_turn), 0
+    batch.stop(at_once=True)
+    await until(lambda: not batch.active)
+    assert most <= 2 * ASK_AT_ONCE, "a turn begins anywhere between two looks"
+
+
+def test_a_unit_whose_requests_fail_asks_less_and_less_until_one_ends_well() -> None:
+    sim = Simulation(1)
+    loop = sim.node("n", "10.0.0.1@tcp").loop
+    asked: list[float] = []
+    well = False
+
+    class Lost:
+        async def once(self) -> None:
+            asked.append(loop.time())
+            if not well:
+                raise LNetError(errno.EHOSTUNREACH, "no route")
+            await asyncio.sleep(1.0)
+
+        def close(self) -> None:
+            pass
+
+    lost: list[Any] = [Lost()]
+    turns: Turns = Turns(loop)
+    test = Test(Service.PING, 1 << 31, False, lambda: lost, lambda service, error: None, turns)
+    batch = Batch()
+    batch.add(test)
+    loop.enter(batch.run)
+    sim.run(100.0)
+    first = [*asked]
+    well = True
+    sim.run(10.0)
+    well = False
+    asked.clear()
+    sim.run(5.0)
+    loop.enter(batch.stop, True)
+    sim.run(1.0)
+    assert not batch.active
+    pauses = [after - before for before, after in pairwise(first)]
+    assert pauses[:7] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2], rel=0.01)
+    assert len(first) < 40
+    assert asked[1] - asked[0] == pytest.approx(0.1, rel=0.01)
+
+
 async def test_a_session_has_no_tests_without_end(lab: Lab) -> None:
     await lab.ask(making(lab))
     session = lab.tests[1].framework.session
@@ -372,7 +449,7 @@ async def test_a_session_has_no_tests_without_end(lab: Lab) -> None:
     for number in range(100, 104):
         batch = session.batches[number] = Batch()
         for _ in range(1023):
-            batch.add(Test(Service.PING, 1, False, list, session.failed))
+            batch.add(Test(Service.PING, 1, False, list, session.failed, new_turns()))
     replies = [await lab.ask(ping_test(lab)) for _ in range(5)]
     assert replies == [TestReply(0, SID)] * 4 + [TestReply(errno.ENOMEM, SID)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from typing import Any
 
@@ -10,13 +11,15 @@ import pytest
 
 from selftest.sim_sessions import SESSION, World
 from support.routed import SETTLED, add_route, make_router
+from ulnet.core.status import LNetError
 from ulnet.dlc import model_selftest as ask
 from ulnet.dlc.documents_selftest import CountersDocument, GroupDocument
 from ulnet.selftest import Selftest
 from ulnet.selftest.console import Console
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
-from ulnet.wire.selftest_values import ANY_SESSION
+from ulnet.wire.selftest_bodies import MakeSessionRequest
+from ulnet.wire.selftest_values import ANY_SESSION, BULK_LEN, Service, SessionId
 
 pytestmark = pytest.mark.requirement("LST")
 
@@ -88,6 +91,35 @@ def test_a_session_without_commands_ends() -> None:
     begun = (console.roster, tests[1].framework.session)
     sim.run(10.0)
     assert None not in begun and (console.roster, tests[1].framework.session) == (None, None)
+
+
+def test_sessions_that_follow_each_other_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Who forces a new one had ten lines more each time."""
+    caplog.set_level(logging.WARNING, "ulnet.selftest")
+    sim, nodes, tests, _ = lab(2)
+    framework = tests[1].framework
+
+    def make(number: int) -> None:
+        """All of them within a moment."""
+        request = MakeSessionRequest(number, SessionId(nodes[0].nid.nid4, number), force=1, name="s")
+        assert framework._make_session(request, BULK_LEN).status == 0
+        assert framework.session is not None
+        for target in range(10):
+            framework.session.failed(Service.PING, LNetError(errno.EHOSTUNREACH, f"no route to {target}"))
+        framework.data_corrupted(nodes[0].nid)
+
+    def told() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records if record.name == "ulnet.selftest"]
+        caplog.clear()
+        return lines
+
+    for number in range(100):
+        nodes[1].loop.enter(make, number)
+    assert len(told()) == 11, "of 1,100, which say eleven things"
+    sim.run(2.0)
+    nodes[1].loop.enter(make, 100)
+    lines = told()
+    assert len(lines) == 11 and all("(and 99 more like this)" in line for line in lines)
 
 
 def test_a_node_that_leaves_counts_as_down_and_joins_again() -> None:

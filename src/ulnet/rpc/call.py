@@ -16,10 +16,10 @@ from ulnet.wire.rpc import CHECK, NO_DEADLINE, XXH3, Bulk, CallFrame
 
 if TYPE_CHECKING:
     from ulnet.nid import Nid
+    from ulnet.node.turns import Turns
     from ulnet.rpc.lane import Lane
     from ulnet.rpc.service import Method
     from ulnet.rpc.sessions import Session
-    from ulnet.rpc.turns import Turns
     from ulnet.rpc.under_way import UnderWay
 
 __all__ = ["Call"]

@@ -13,6 +13,7 @@ from typing import Any, Final, Self, SupportsIndex
 from ulnet.node import Message, Node
 from ulnet.node.port import Port
 from ulnet.node.shares import Shares
+from ulnet.node.turns import Turns
 from ulnet.node.watch import Watch
 from ulnet.rpc import settings
 from ulnet.rpc.admission import Admission
@@ -31,7 +32,6 @@ from ulnet.rpc.replies import Replies, head_of, reply_of
 from ulnet.rpc.runner import Runner
 from ulnet.rpc.service import Method, NotOfType, Service, check_served, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
-from ulnet.rpc.turns import Turns
 from ulnet.rpc.under_way import UnderWay
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from ulnet.core.md import MAX_FRAGMENTS
+from ulnet.core.notices import Notices
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid, NidError
+from ulnet.node.turns import Turns
 from ulnet.selftest.exchange import Exchange, Incoming
 from ulnet.selftest.places import Places
 from ulnet.selftest.services import BrwClient, PingClient, TestClient, brw_parameters
-from ulnet.selftest.sessions import Batch, Needs, Session, Test
+from ulnet.selftest.sessions import ASK_AT_ONCE, Batch, Needs, Session, Test
 from ulnet.selftest.targets import PER_PAGE, read_targets, targets_size
 from ulnet.wire.selftest import BULK_PORTAL
 from ulnet.wire.selftest_bodies import (
@@ -57,9 +60,11 @@ _MOST_BATCHES: Final = 1024
 _MOST_TESTS: Final = 1024  # of a batch
 _LISTS_AT_ONCE: Final = 16  # lists of targets that are fetched at the same time
 _MOST_WAITING: Final = 64  # orders that wait for that; one peer may have half of it
+_MOST_LINES: Final = 16  # a second, about requests of tests that failed
 _U32: Final = 0xFFFFFFFF
 _U64: Final = (1 << 64) - 1
 
+_log = logging.getLogger("ulnet.selftest")
 R = TypeVar("R", bound=Reply)
 
 
@@ -78,6 +83,9 @@ class Framework:
         self._places: Places[asyncio.Future[None]] = Places(_LISTS_AT_ONCE, _MOST_WAITING, _begin)
         self._ending: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        # Both serve all sessions: anybody may put an end to one, and begin another.
+        self._turns: Turns | None = None  # of units that ask
+        self._notices = Notices(_now, _log.warning, _MOST_LINES)
 
     @property
     def sid(self) -> SessionId:
@@ -137,8 +145,7 @@ class Framework:
             status = errno.EPROTO
         else:
             self.end_session()
-            began = asyncio.get_running_loop().time()
-            self.session = Session(request.sid, request.name, features, began)
+            self.session = Session(request.sid, request.name, features, _now(), self._notices)
         return MakeSessionReply(status, self.sid, self._timeout, mark=RAILS_KNOWN)
 
     @property
@@ -163,15 +170,17 @@ class Framework:
         if session is None:
             return
         session.abort()
-        units = [unit for batch in session.batches.values() for test in batch.tests for unit in test.units]
-        if units:
+        if session.active:
             self.zombies.add(session)
-            task = asyncio.get_running_loop().create_task(self._bury(session, units))
+            task = asyncio.get_running_loop().create_task(self._bury(session))
             self._ending[task] = None
             task.add_done_callback(self._ending.pop)
 
-    async def _bury(self, session: Session, units: list[asyncio.Task[None]]) -> None:
-        await asyncio.wait(units)
+    async def _bury(self, session: Session) -> None:
+        for batch in session.batches.values():
+            for test in batch.tests:
+                while test.units:  # to wait for tens of thousands together takes half a second
+                    await asyncio.wait([next(reversed(test.units))])
         self.zombies.discard(session)
 
     async def ended(self) -> None:
@@ -204,7 +213,7 @@ class Framework:
             return StatReply(errno.EINVAL, self.sid)
         if session is None or session.id != request.sid:
             return StatReply(errno.ESRCH, self.sid)
-        running = asyncio.get_running_loop().time() - session.began
+        running = _now() - session.began
         # fmt: off
         framework = FrameworkCounters(
             int(running * 1000) & _U32, session.active, len(self.zombies), session.brw_errors & _U32,
@@ -269,7 +278,9 @@ class Framework:
         batch = session.batches.setdefault(request.batch, Batch())
         service = Service(request.service)
         stops = bool(request.stop_on_error)
-        batch.add(Test(service, request.loop, stops, clients, session.failed, needs))
+        if self._turns is None:
+            self._turns = Turns(asyncio.get_running_loop(), ASK_AT_ONCE)
+        batch.add(Test(service, request.loop, stops, clients, session.failed, self._turns, needs))
         return 0
 
     async def _targets_in_turn(self, session: Session, request: TestRequest, incoming: Incoming) -> list[Nid]:
@@ -335,6 +346,10 @@ class Framework:
         elif request.index:
             return BatchReply(0, session.id, batch.tests[request.index - 1].busy)
         return BatchReply(0, session.id, batch.active)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _begin(turn: asyncio.Future[None]) -> None:

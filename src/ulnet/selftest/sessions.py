@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
 from ulnet.core.lines import Line
+from ulnet.core.notices import Notices
 from ulnet.core.status import LNetError
 from ulnet.nid.errors import shown
+from ulnet.node.turns import Turns
 from ulnet.selftest.services import TestClient
 from ulnet.wire.selftest_values import Service, SessionId
 
-__all__ = ["Batch", "Needs", "Session", "Test"]
+__all__ = ["ASK_AT_ONCE", "Batch", "Needs", "Session", "Test"]
 
 _ENDLESS: Final = 1 << 31  # loops are signed: that many and more is less than none
 _log = logging.getLogger("ulnet.selftest")
@@ -24,7 +28,9 @@ _TOLD: Final = 10  # errors of a session that the log tells, and each so many af
 _TOLD_EACH: Final = 1000
 _MOST_TESTS: Final = 4096  # of a session
 _AT_ONCE: Final = 64  # units that begin, or are given up, in one turn of the loop
-_PAUSE: Final = 0.1  # seconds after a request that failed
+ASK_AT_ONCE: Final = 8  # units that ask in one turn: 0.1 to 0.2 ms each
+_PAUSE: Final = 0.1  # seconds after a request that failed; twice as long after each that follows it
+_LONGEST_PAUSE: Final = 3.2
 
 
 class Needs(NamedTuple):
@@ -42,7 +48,8 @@ MOST: Final = Needs(1 << 20, 65536, 1 << 30)  # targets of a session; units and 
 class Test:
     """One test of a batch: its units, of which each asks one node again and again.
 
-    `failed` hears of each request that failed. The instance of a server has no units.
+    `failed` hears of each request that failed; `turns` are those in which units of all tests ask. The
+    instance of a server has no units.
     """
 
     __test__ = False
@@ -54,6 +61,7 @@ class Test:
         stop_on_error: bool,
         clients: Callable[[], Iterable[TestClient]],
         failed: Callable[[Service, LNetError], None],
+        turns: Turns,
         needs: Needs = _NOTHING,
     ) -> None:
         self.needs = needs
@@ -62,6 +70,7 @@ class Test:
         self._stop_on_error = stop_on_error
         self._clients = clients
         self._failed = failed
+        self._turns = turns
         self._stopping = False
         self._waits = False  # units of it are still to begin
         self.units: dict[asyncio.Task[None], None] = {}
@@ -99,16 +108,22 @@ class Test:
         self._waits = False
 
     async def _unit(self, client: TestClient) -> None:
-        left = self._loop
+        left, pause, turns = self._loop, _PAUSE, self._turns
         try:
-            while not self._stopping:
+            while True:
+                if not turns.take():
+                    await turns.wait(self)
+                if self._stopping:
+                    return
                 try:
                     await client.once()
+                    pause = _PAUSE
                 except LNetError as error:
                     self._failed(self.service, error)
                     if self._stop_on_error:
                         return
-                    await asyncio.sleep(_PAUSE)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
                 if left < _ENDLESS:
                     left -= 1
                     if not left:
@@ -169,24 +184,24 @@ class Batch:
         for test in self.tests:
             test.stop()
         if at_once:
-            self._end_some(iter([unit for test in self.tests for unit in test.units]))
+            self._end_some(deque([unit for test in self.tests for unit in test.units]))
 
-    def _end_some(self, units: Iterator[asyncio.Task[None]]) -> None:
-        some = list(islice(units, _AT_ONCE))
-        for unit in some:
-            unit.cancel()
-        if len(some) == _AT_ONCE:
+    def _end_some(self, units: deque[asyncio.Task[None]]) -> None:
+        for _ in range(min(_AT_ONCE, len(units))):
+            units.popleft().cancel()  # kept no longer: tens of thousands would be freed in one turn
+        if units:
             asyncio.get_running_loop().call_soon(self._end_some, units)
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One console's session on this node. `began` by the loop's clock."""
+    """One console's session on this node. `began` by the loop's clock; `notices` are of all sessions."""
 
     id: SessionId
     name: str
     features: int
     began: float
+    notices: Notices
     refs: int = 1
     batches: dict[int, Batch] = field(default_factory=dict)
     brw_errors: int = 0
@@ -223,8 +238,8 @@ class Session:
         corrupted = error.errno == errno.EBADMSG
         self.corrupted += corrupted
         count = self.corrupted if corrupted else self.brw_errors + self.ping_errors - self.corrupted
-        if count <= _TOLD or not count % _TOLD_EACH:
+        if (count <= _TOLD or not count % _TOLD_EACH) and self.notices.is_due((corrupted, error.text)):
             level = logging.ERROR if corrupted else logging.WARNING
             name = shown(self.name)
             text = f"selftest, session {name}: {error.text} (error {count} of this kind)"
-            _log.log(level, "%s", Line("selftest.failed", text, session=name))
+            self.notices.tell(Line("selftest.failed", text, session=name), partial(_log.log, level, "%s"))

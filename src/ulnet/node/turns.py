@@ -1,4 +1,4 @@
-"""Steps of handlers in a turn of the loop: not more than a few, of all clients."""
+"""Steps of many in a turn of the loop: not more than a few, of all clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["Turns"]
 
-_MOST: Final = 64  # steps in a turn: each may send a message
+_MOST: Final = 64  # steps in a turn, unless told otherwise: each may send a message
 
 Step = Callable[[], object]
 
@@ -16,15 +16,16 @@ Step = Callable[[], object]
 class Turns:
     """So many steps go on in a turn of the loop; the others wait, and clients have theirs one by one.
 
-    Without this thousands of streams that one client has would all go on in the turn in which it gives
-    them credit, or in which something is published.
+    Without this thousands of streams that one client of rpc has would all go on in the turn in which it
+    gives them credit, or in which something is published, and so would all units of a test.
     """
 
-    __slots__ = ("_counts", "_left", "_loop", "waiting")
+    __slots__ = ("_counts", "_left", "_loop", "_most", "waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int = _MOST) -> None:
         self._loop = loop
-        self._left = _MOST  # in this turn
+        self._most = most
+        self._left = most  # in this turn
         self._counts = False  # the next turn is awaited
         self.waiting: dict[Hashable, dict[Step, None]] = {}  # those of each client, in order
 
@@ -65,7 +66,7 @@ class Turns:
     def _next(self) -> None:
         """Another turn: of each client that waits one step, and again while there is room."""
         waiting = self.waiting
-        self._left = _MOST
+        self._left = self._most
         self._counts = bool(waiting)
         if self._counts:
             self._loop.call_soon(self._next)  # first, as a step may raise something
