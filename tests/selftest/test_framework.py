@@ -324,7 +324,7 @@ async def test_all_tests_together_have_no_more_room(lab: Lab) -> None:
     """Each of them alone has: the units of those that run at once count, and what is kept of all."""
     await lab.ask(making(lab))
     many: dict[str, Any] = {"concurrency": 1024, "loop": 1 << 31}
-    assert await client_test(lab, [2] * 64, **many) == TestReply(0, SID)
+    assert await client_test(lab, [2] * 16, **many) == TestReply(0, SID)
     assert await client_test(lab, [2], **many) == TestReply(errno.ENOMEM, SID)
     request = replace(ping_test(lab, is_client=1, targets=1), bulkid=lab.next_id(), batch=6)
     one = Bulk(request.bulkid, pack_targets([lab.nid(2)]), 12, source=True)
@@ -333,7 +333,7 @@ async def test_all_tests_together_have_no_more_room(lab: Lab) -> None:
     assert session is not None
     assert await order(lab, BatchOp.RUN) == BatchReply(0, SID, 1)
     assert await order(lab, BatchOp.RUN, batch=6) == BatchReply(errno.ENOMEM, SID)
-    assert 0 < len(session.batches[5].tests[0].units) < 65_536, "they begin in many turns of the loop"
+    assert 0 < len(session.batches[5].tests[0].units) < 16_384, "they begin in many turns of the loop"
     await order(lab, BatchOp.STOP, arg=1)
     await until(lambda: not session.active)
     assert await order(lab, BatchOp.RUN, batch=6) == BatchReply(0, SID, 1)

@@ -42,7 +42,7 @@ class Needs(NamedTuple):
 
 
 _NOTHING: Final = Needs()
-MOST: Final = Needs(1 << 20, 65536, 1 << 30)  # targets of a session; units and bytes of batches that run
+MOST: Final = Needs(1 << 20, 16384, 1 << 30)  # targets of a session; units and bytes of batches that run
 
 
 class Test:
