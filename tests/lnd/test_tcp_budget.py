@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from lnd.conftest import Addresses
 from lnd.kit import Side, put_header, until
-from lnd.test_tcp_connect import swallowing
+from lnd.test_tcp_connect import listening, swallowing
+from ulnet.cli.pki import make_authority, make_node
 from ulnet.lnd.tcp import budget
+from ulnet.lnd.tcp.secure import Security
+from ulnet.lnd.tcp.secure_socket import SecureSocket
 from ulnet.nid import Nid
 from ulnet.wire.lnet import MsgType
 
@@ -121,3 +126,59 @@ async def test_this_node_s_own_message_waits_behind_no_answers_to_its_target(
         side.put(at.nid(2), b"hello")
         await until(live.core.complete(21))
         assert len(places._to_answer) == 18
+
+
+@pytest.fixture
+def secured(make: Make, at: Addresses, tmp_path: Path) -> Callable[[int], Side]:
+    """Makes nodes whose peers are secured."""
+    make_authority(tmp_path / "ca", "a site")
+
+    def one(host: int) -> Side:
+        make_node(tmp_path / "ca", tmp_path / str(host), [at.nid(host)])
+        tunables = {"security": int(Security.REQUIRE), "timeout": 300}
+        return make(at.nid(host), tunables=tunables, credentials=str(tmp_path / str(host)))
+
+    return one
+
+
+@pytest.mark.pure
+async def test_tls_for_which_a_node_needs_long_itself_keeps_its_place(
+    secured: Callable[[int], Side], at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine all that such attempts had done was lost, again and again."""
+    monkeypatch.setattr(budget, "MOST_CALLS", 1)
+    side, one, other = (secured(host) for host in (1, 2, 3))
+    work, go, held = SecureSocket.work, threading.Event(), []
+
+    def long(sock: SecureSocket) -> None:
+        held.append(sock)
+        go.wait()
+        work(sock)
+
+    monkeypatch.setattr(SecureSocket, "work", long)
+    try:
+        side.put(one.ni.nid, b"hello")
+        await until(lambda: held)
+        side.put(other.ni.nid, b"hello")
+        await until(lambda: side.lnd._shared.budget.wanted)
+        dialer = side.dialer(at.nid(2))
+        attempt = dialer._attempt
+        assert dialer.check_progress(dialer._called + budget.TURN)
+        assert attempt is not None and dialer._attempt is attempt
+    finally:
+        go.set()
+    await until(lambda: one.core.complete(1)() and other.core.complete(1)())
+
+
+@pytest.mark.pure
+async def test_who_takes_a_connection_and_begins_no_tls_makes_room(
+    secured: Callable[[int], Side], at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MOST_CALLS", 1)
+    monkeypatch.setattr("ulnet.lnd.tcp.dialer.TLS_TURN", 0.2)
+    side, live = secured(1), secured(2)
+    with listening(side, at.ip(10)), listening(side, at.ip(11)):
+        for host in (10, 11):
+            side.put(at.nid(host), b"nobody is there")
+        side.put(live.ni.nid, b"hello")
+        await until(live.core.complete(1))

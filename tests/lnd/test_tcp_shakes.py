@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 import socket
@@ -45,6 +46,25 @@ class Step:
             self.done.append(self.name)
             return None
         return self
+
+
+class Looks(Step):
+    """It sees in which threads it is taken, and what priority they had."""
+
+    def __init__(self, begun: list[str], done: list[str], name: str) -> None:
+        super().__init__(begun, done, name)
+        self.threads: list[int] = []
+        self.priorities: list[int] = []
+
+    def work(self) -> None:
+        own = threading.get_native_id()
+        self.priorities.append(priority(own))
+        self.threads.append(own)
+        super().work()
+
+
+def priority(thread: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, thread)
 
 
 class Steps:
@@ -100,19 +120,35 @@ async def test_there_are_so_many_threads_and_addresses_take_turns() -> None:
     await steps.over()
 
 
-async def test_the_threads_leave_cpus_to_the_loop() -> None:
-    steps, found = Steps(), []
-
-    class Looks(Step):
-        def work(self) -> None:
-            found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-            super().work()
-
-    before = os.getpriority(os.PRIO_PROCESS, 0)
+async def test_a_thread_whose_step_takes_long_leaves_cpus_to_the_loop() -> None:
+    """One that did so at once got no CPU beside other programs, and the loop no GIL."""
+    steps = Steps()
+    before = priority(0)
     step = steps.all["a"] = Looks(steps.begun, steps.done, "a")
     steps.shakes.later("a", step.go_on)
+    await until(lambda: step.threads)
+    assert step.priorities == [before]
+    await until(lambda: priority(step.threads[0]) >= 10)
+    assert priority(0) == before
     await steps.go("a")
-    assert (found[0] > before or before >= 10) and os.getpriority(os.PRIO_PROCESS, 0) == before
+    await steps.over()
+
+
+@pytest.mark.pure
+async def test_so_does_a_thread_that_begins_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine does not run it for a while."""
+    steps = Steps()
+    start, late = _thread.start_new_thread, []
+    step = steps.all["a"] = Looks(steps.begun, steps.done, "a")
+    with monkeypatch.context() as busy:
+        busy.setattr(_thread, "start_new_thread", lambda *those: late.append(those))
+        steps.shakes.later("a", step.go_on)
+        await until(lambda: late)
+    timer = steps.shakes._running["a"]
+    await until(lambda: timer not in getattr(asyncio.get_running_loop(), "_scheduled"))  # noqa: B009
+    start(*late[0])
+    await until(lambda: step.threads and priority(step.threads[0]) >= 10)
+    await steps.go("a")
     await steps.over()
 
 
@@ -228,16 +264,21 @@ async def test_who_takes_long_waits_long(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Later:
-    """A loop whose timers are kept."""
+    """A loop whose timers for addresses are kept."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, waits: list[tuple[float, Callable[..., None], str]]
     ) -> None:
         self.call_soon, self.call_soon_threadsafe = loop.call_soon, loop.call_soon_threadsafe
-        self._waits = waits
+        self._loop, self._waits = loop, waits
 
-    def call_later(self, seconds: float, what: Callable[..., None], address: str) -> None:
+    def call_later(
+        self, seconds: float, what: Callable[..., None], address: str, *thread: list[int]
+    ) -> asyncio.TimerHandle | None:
+        if thread:
+            return self._loop.call_later(seconds, what, address, *thread)
         self._waits.append((seconds, what, address))
+        return None
 
 
 @pytest.mark.pure
@@ -248,11 +289,11 @@ async def test_where_the_system_gives_no_thread_one_is_asked_for_again(
     waits: list[tuple[float, Callable[..., None], str]] = []
     monkeypatch.setattr(steps.shakes, "_loop", Later(asyncio.get_running_loop(), waits))
 
-    def start(thread: threading.Thread) -> None:
+    def start(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as none_left:
-        none_left.setattr(threading.Thread, "start", start)
+        none_left.setattr(_thread, "start_new_thread", start)
         steps.later("a1")
         await until(lambda: waits)
     waits[0][1]("a")

@@ -89,9 +89,11 @@ class Acceptor:
         for inbound in list(self._shared.callers.half_open):
             if inbound.wanted == nid or not self._listeners:
                 inbound.drop()
-        if not self._listeners and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if not self._listeners:
+            self.shakes.close()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     def _watch(self, listener: _Listener) -> None:
         for sock in listener.socks:

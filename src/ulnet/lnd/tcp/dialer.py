@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.tcp import sockets
-from ulnet.lnd.tcp.budget import TURN
+from ulnet.lnd.tcp.budget import TLS_TURN, TURN
 from ulnet.lnd.tcp.devices import AddressPair, Device, Pair, matched
 from ulnet.lnd.tcp.errors import Failure, connect_status, why_connect_failed
 from ulnet.lnd.tcp.handshake import ActiveHandshake
@@ -292,7 +292,8 @@ class Dialer:
         if now - self._began >= SILENT and self not in self._peer.stuck:
             self._peer.gets_stuck(self)
         attempt = self._attempt
-        if attempt is not None and self._shared.budget.wanted and now - self._called >= TURN:
+        wanted = self._shared.budget.wanted
+        if attempt is not None and wanted and now - self._called >= (TLS_TURN if attempt.secured else TURN):
             self._silence = attempt.why_timed_out(self._peer.timeout)
             attempt.cancel()
             self._attempt = None

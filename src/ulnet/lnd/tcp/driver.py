@@ -164,6 +164,7 @@ class TcpLnd:
             state.open = False
         if self._timer is not None:
             self._timer.cancel()
+        self._acceptor.shakes.close()
         self._shared.forked()
 
     # Deadlines ----------------------------------------------------------------------------------------

@@ -220,6 +220,11 @@ class Outbound:
         return self._machine.ctype
 
     @property
+    def secured(self) -> bool:
+        """Whether TLS has begun: what was done for that is lost if the attempt ends."""
+        return isinstance(self._sock, SecureSocket)
+
+    @property
     def connected(self) -> bool:
         """Whether the peer's host has answered, so that its HELLO is waited for."""
         if self._sock is None:

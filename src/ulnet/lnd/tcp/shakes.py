@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +19,8 @@ _TURN: Final = 16  # handshakes that go on in one turn of the loop
 _LONG: Final = 0.5  # seconds of a CPU that honest peers do not take for a batch
 _REST: Final = 20  # times as long the address has to wait behind such a one …
 _MOST_REST: Final = 60.0  # … or so many seconds: others may have the same address
-_NICE: Final = 10  # of those threads, at least
+_SHORT: Final = 0.05  # seconds: a thread whose steps take longer …
+_NICE: Final = 10  # … has at least that priority from then on
 _AGAIN: Final = 0.1  # seconds until a thread is asked for again where the system gives none
 
 
@@ -44,7 +45,7 @@ class Shakes:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._running = 0
+        self._running: dict[str, asyncio.TimerHandle] = {}  # those addresses have a thread
         self._scheduled = False
         # Of each address that waits for its turn, has a thread, or has to wait for a while.
         self._queues: dict[str, deque[GoOn]] = {}
@@ -66,8 +67,13 @@ class Shakes:
             with suppress(ValueError):
                 queue.remove(go_on)
 
+    def close(self) -> None:
+        """There are no handshakes any more."""
+        for timer in self._running.values():
+            timer.cancel()
+
     def _schedule(self) -> None:
-        if self._ready and self._running < _THREADS and not self._scheduled:
+        if self._ready and len(self._running) < _THREADS and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
@@ -75,7 +81,7 @@ class Shakes:
         self._scheduled = False
         left = _TURN
         try:
-            while left > 0 and self._ready and self._running < _THREADS:
+            while left > 0 and self._ready and len(self._running) < _THREADS:
                 left -= self._serve(self._ready.popleft())
         finally:
             self._schedule()
@@ -100,31 +106,39 @@ class Shakes:
         return count
 
     def _start(self, address: str, batch: list[tuple[Worker, GoOn]]) -> None:
-        thread = threading.Thread(
-            target=self._work, args=(address, batch), name=f"TLS {address}", daemon=True
-        )
-        try:
-            thread.start()
+        own: list[int] = []
+        try:  # a `Thread` would keep the loop waiting until it has begun
+            _thread.start_new_thread(self._work, (address, batch, own))
         except RuntimeError:  # there is none
             self._queues[address].extendleft(go_on for _, go_on in reversed(batch))
             self._loop.call_later(_AGAIN, self._next, address)
         else:
-            self._running += 1
+            self._running[address] = self._loop.call_later(_SHORT, self._leave_cpus, address, own)
 
-    def _work(self, address: str, batch: list[tuple[Worker, GoOn]]) -> None:
-        """In a thread, which leaves CPUs to the loop."""
-        with suppress(OSError):
-            own = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, own, max(os.getpriority(os.PRIO_PROCESS, own), _NICE))
+    def _work(self, address: str, batch: list[tuple[Worker, GoOn]], own: list[int]) -> None:
+        """In a thread: its number is in `own` as long as it has steps to take."""
+        own.append(_thread.get_native_id())
         try:
             for worker, _ in batch:
                 worker.work()
         finally:
+            own.clear()
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 self._loop.call_soon_threadsafe(self._worked, address, thread_time(), batch)
 
+    def _leave_cpus(self, address: str, threads: list[int]) -> None:
+        """To the loop: the thread of that address takes long, or has not begun yet.
+
+        One with short steps keeps its priority: on a busy machine it would get no CPU, nor the loop the GIL.
+        """
+        for own in threads:
+            with suppress(OSError):  # it may not, or is over
+                os.setpriority(os.PRIO_PROCESS, own, max(os.getpriority(os.PRIO_PROCESS, own), _NICE))
+        if not threads:
+            self._running[address] = self._loop.call_later(_SHORT, self._leave_cpus, address, threads)
+
     def _worked(self, address: str, took: float, batch: list[tuple[Worker, GoOn]]) -> None:
-        self._running -= 1
+        self._running.pop(address).cancel()
         if took < _LONG:
             self._loop.call_soon(self._next, address)
         else:

@@ -143,6 +143,7 @@ class Shared:
 
     def close(self) -> None:
         """There are no connections any more."""
+        self.shakes.close()
         if not isinstance(self.loop, Loop):
             self.loop.remove_reader(self.selector.fileno())
             self.selector.close()
@@ -150,6 +151,7 @@ class Shared:
     def forked(self) -> None:
         """In a child of the process: nothing is under way here. Raises OSError."""
         self.progress.stop()
+        self.shakes.close()
         self.dirty.clear()
         if not isinstance(self.loop, Loop):  # else its owner does
             self.selector.forked()
