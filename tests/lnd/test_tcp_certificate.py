@@ -43,6 +43,7 @@ def test_a_certificate_is_for_what_its_names_match(names: list[str], nid: str) -
     found = Nid.parse(nid)
     assert Certificate("", lists, 0.0).covers(found) == any(one.match(found) for one in lists)
     assert not Certificate("", lists, 0.0).covers(ANY_NID)
+    assert Certificate("", lists, 0.0)(found) == Certificate("", lists, 0.0).covers(found)
 
 
 @pytest.mark.pure
@@ -73,13 +74,16 @@ def test_certificates_are_read_once_as_long_as_they_are_known() -> None:
     first = known.of(shown[0])
     assert [str(one) for one in first.nids] == ["10.0.0.0@tcp"]
     assert known.of(shown[0]) is first
-    assert known.of(shown[0]).covers == first.covers
     for one in shown[1:MOST_KNOWN]:
         known.of(one)
     assert known.of(shown[0]) is first
     for one in shown[1:]:
         known.of(one)
-    assert known.of(shown[0]) is not first, "of too many the one that was seen longest ago is forgotten"
+    again = known.of(shown[0])
+    assert again is not first, "of too many the one that was seen longest ago is forgotten"
+    assert again == first, "the core takes it for no other one"
+    assert hash(again) == hash(first)
+    assert again != known.of(shown[1])
 
 
 @pytest.mark.pure

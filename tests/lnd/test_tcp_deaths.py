@@ -111,6 +111,22 @@ async def test_the_last_connection_that_breaks_is_told_of(make: Make, at: Addres
     assert a.core.lost == [(a.ni, Nid.parse(at.nid(2)))]
 
 
+async def test_a_connection_of_another_program_there_is_none_of_these(make: Make, at: Addresses) -> None:
+    """Its end is no end of the path: what is under way would be sent again, and a discovery given up."""
+    a = make(at.nid(1))
+    control = await connect(a, at.nid(2), CONTROL)
+    other = await connect(a, at.nid(2), CONTROL, pid=77)
+    assert a.lnd.open_connections == 2
+    other.reset()
+    await until(lambda: a.lnd.open_connections == 1)
+    assert not a.core.lost
+    alone = await connect(a, at.nid(2), CONTROL, pid=78)
+    control.reset()
+    await until(lambda: a.core.lost)
+    assert a.core.lost == [(a.ni, Nid.parse(at.nid(2)))]
+    alone.close()
+
+
 async def test_connections_that_break_are_told_of_while_others_are_being_made(
     make: Make, at: Addresses
 ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
 from support.bonded import ScriptedBond, bond_of, bonded
+from ulnet.bond.bondni import BondNi
 from ulnet.core import receiver
 from ulnet.nid import LNET_PID, Nid
 from ulnet.sim import Simulation
@@ -120,3 +122,35 @@ def test_a_bonding_ni_that_is_shut_down_ends_all_that_waits() -> None:
     sim.run(0.01)
     assert all(put.ended for put in puts if put.md in waiting)
     sim.run_until_quiet()
+
+
+def test_who_has_ever_more_waiting_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who had no turn was put behind the one that had it, which was first again the next time."""
+    sim = Simulation(seed=1)
+    a, b, c = bonded(sim, "a", *A), bonded(sim, "b", *B), bonded(sim, "c", "10.0.0.3@tcp", "10.1.0.3@tcp1")
+    for node in (b, c):
+        node.attach(30)
+    turns: list[Callable[[], None]] = []
+    soon = BondNi.soon
+
+    def later(bond: BondNi, call: Callable[[], None]) -> None:
+        if bond is bond_of(a) and getattr(call, "__name__", "") == "_let_some_go":
+            turns.append(call)
+        else:
+            soon(bond, call)
+
+    monkeypatch.setattr(BondNi, "soon", later)
+    for _ in range(3 * AT_ONCE):
+        a.put(B_BOND, 30, data=b"x")
+    sim.run(5)
+    last, peers = a.put(Nid.parse("10.0.0.3@bond0"), 30, data=b"x"), bond_of(a).peers
+    sim.run(5)
+    assert not last.ended
+    for _ in range(3):
+        assert len(turns) == 1
+        for _ in range(AT_ONCE):
+            a.put(B_BOND, 30, data=b"x")
+        a.loop.enter(turns.pop())
+    sim.run(1)
+    assert last.ok
+    assert peers[B_BOND].waiting

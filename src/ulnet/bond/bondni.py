@@ -198,18 +198,22 @@ class BondNi:
     def _let_some_go(self) -> None:
         """So many messages have their turn; peers with more of them come last next time."""
         room = _MOST_AT_ONCE
-        for peer in list(islice(self._going, room)):
-            while room and self._going.get(peer) and peer.waiting:
-                room -= 1
-                self._going[peer] -= 1
-                self._let_one_go(peer, peer.waiting.popleft())
-            left = self._going.pop(peer, 0)
-            if left and peer.waiting:
-                self._going[peer] = left
-            elif not peer.connected:
-                self._forget_idle(peer)
-        if self._going:
-            self.soon(self._let_some_go)
+        try:
+            for peer in list(islice(self._going, room)):
+                if not room:  # who had no turn keeps its place
+                    break
+                while room and self._going.get(peer) and peer.waiting:
+                    room -= 1
+                    self._going[peer] -= 1
+                    self._let_one_go(peer, peer.waiting.popleft())
+                left = self._going.pop(peer, 0)
+                if left and peer.waiting:
+                    self._going[peer] = left
+                elif not peer.connected:
+                    self._forget_idle(peer)
+        finally:
+            if self._going:
+                self.soon(self._let_some_go)
 
     def _let_one_go(self, peer: BondPeer, msg: Msg) -> None:
         if not peer.connected:

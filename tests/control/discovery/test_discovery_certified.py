@@ -14,11 +14,13 @@ from ulnet.core.md import MdOption
 from ulnet.core.msg import NO_PAYLOAD
 from ulnet.core.tunables import LndTunables
 from ulnet.nid import Nid
+from ulnet.sim import Simulation
 from ulnet.wire.lnet import Header, MsgType
 
 A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
 VICTIM, VICTIM1, FOE = (Nid.parse(nid) for nid in ("10.0.0.7@tcp", "10.1.0.7@tcp1", "10.1.0.66@tcp1"))
 SECOND, THIRD, FAR = (Nid.parse(nid) for nid in ("10.0.0.8@tcp", "10.0.0.9@tcp", "10.9.0.7@tcp9"))
+FAR1 = Nid.parse("10.1.0.8@tcp1")
 OFFER, REQUIRE = LndTunables(security=1), LndTunables(security=2)
 
 
@@ -231,3 +233,24 @@ def test_many_nids_with_one_certificate_have_one(fabric: Fabric) -> None:
     whose = peer(a, VICTIM)
     assert all(pni.vouches is not None for pni in whose.members.values())
     assert whose.vouching == [certificate.__contains__]
+
+
+@pytest.mark.parametrize("first", [VICTIM, FAR1], ids=["that it is named by", "beside it"])
+@pytest.mark.parametrize("renewed", [False, True], ids=["its first", "a renewed one"])
+def test_what_waits_for_a_nid_goes_on_where_its_certificate_leaves_it(first: Nid, renewed: bool) -> None:
+    """The other NID of the peer was asked, which is down, and the message failed."""
+    sim = Simulation(1)
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim.node("b", str(VICTIM))
+    b.attach(30)
+    core = a.core
+    nids = sorted((VICTIM, FAR1), key=lambda nid: nid != first)
+    whose = core.peers.name(nids)
+    if renewed:
+        whose.members[VICTIM].vouches = frozenset(nids).__contains__
+    put = a.put(VICTIM, 30, data=b"x")
+    assert whose.parked
+    core.receiver(core.nis[A], VICTIM, frozenset((VICTIM,)).__contains__)
+    sim.run_until(lambda: put.ended, 60)
+    assert put.ok
+    assert list(peer(core, VICTIM).nids()) == [VICTIM]

@@ -241,8 +241,11 @@ class Discovery:
 
     def certified(self, pni: PeerNi, vouches: Callable[[Nid], bool] | None) -> None:
         """A NID shows another certificate than before, or none: it may be for NIDs that were refused."""
+        peer = pni.peer
         if self._claims.certified(pni, vouches):
             self.peer_deprived(pni.peer)
+        if pni.peer is not peer:
+            self._state.defer(self._move_waiting, peer, (pni.peer,))
 
     def push_due(self, peer: Peer) -> bool:
         """Whether the peer should be told our NIDs (spec discovery.md §3)."""

@@ -37,9 +37,9 @@ _TIMES: Final = (b"\x17", b"\x18")  # of ASN.1: when a certificate was revoked s
 
 
 class Certificate:
-    """What a certificate says of its node."""
+    """What a certificate says of its node. Those that are for the same NIDs are equal."""
 
-    __slots__ = ("_index", "expires", "name", "nids", "serial")
+    __slots__ = ("_index", "_names", "expires", "name", "nids", "serial")
 
     def __init__(self, name: str, nids: tuple[NidList, ...], expires: float, serial: int = 0) -> None:
         self.name: str = name
@@ -48,10 +48,21 @@ class Certificate:
         self.serial: int = serial
         # Each message with another source asks: what a list of 1,024 takes is a thousand times as long.
         self._index: NidIndex = NidIndex([(one.nets, one.addresses) for some in nids for one in some.ranges])
+        self._names = " ".join(map(str, nids))
 
     def covers(self, nid: Nid) -> bool:
         """Whether the node may use that NID."""
         return not nid.is_any and self._index.match(nid) != 0
+
+    def __call__(self, nid: Nid) -> bool:
+        """See `covers`: the core knows a certificate by that alone."""
+        return self.covers(nid)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Certificate) and self._names == other._names
+
+    def __hash__(self) -> int:
+        return hash(self._names)
 
 
 class KnownCertificates:

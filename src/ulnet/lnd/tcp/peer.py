@@ -433,9 +433,13 @@ class Peer:
             self.gets_stuck(self.dialer)
 
     def _lost(self) -> None:
-        """The last connection broke, and not because of us; others may be on their way."""
+        """The last connection broke, and not because of us; others may be on their way.
+
+        What is sent goes to LNet's own pid there: that of another program is no path.
+        """
         state = self.state
-        if state.open and not state.down:
+        node = state.peers.get((self.nid, state.identity.pid))
+        if state.open and not state.down and (node is None or node is self or not node.conns):
             state.shared.core.path_lost(self.ni, self.nid)
 
     def _end(self, msgs: Iterable[Msg], failure: Failure, *, unsent: bool) -> None:

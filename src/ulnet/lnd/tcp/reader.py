@@ -131,7 +131,7 @@ class Reader:
         self.shared: Shared = shared
         self.sock: socket.socket | None = sock
         self.secure: bool = isinstance(sock, SecureSocket)
-        vouches = sock.certificate.covers if isinstance(sock, SecureSocket) else None
+        vouches = sock.certificate if isinstance(sock, SecureSocket) else None
         self.peer: Peer = peer
         self.version: int = version
         self.large: bool = version == 4
