@@ -170,6 +170,7 @@ def test_certificates_are_good_for_what_they_say(
         assert expected in words if expected else not words, words
 
 
+@pytest.mark.pure
 def test_names_that_are_no_text_are_refused(
     root: Issuer, authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
