@@ -58,11 +58,12 @@ async def test_who_waits_for_a_killed_process_is_told(caplog: pytest.LogCaptureF
         async with asyncio.timeout(60), Node(tcp=params) as node:
             node.add_ni("127.0.0.1@tcp")
             stop = node.watch_peers(lambda nid, there, reason: told.put_nowait((str(nid), there)))
-            await node.ping(NID)
-            put = asyncio.ensure_future(node.put(NID, PORTAL, 0, b"nobody takes it"))
+            await node.discover(NID)
             peer = node.core.peers.find_ni(Nid.parse(NID))
             assert peer is not None
-            while not peer.stats.sent[1]:
+            pushed = peer.stats.sent[1]
+            put = asyncio.ensure_future(node.put(NID, PORTAL, 0, b"nobody takes it"))
+            while peer.stats.sent[1] == pushed:
                 await asyncio.sleep(0.01)
             await ended(process)
             with pytest.raises(LNetError, match="the peer is gone") as failed:
