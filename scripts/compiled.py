@@ -80,7 +80,7 @@ def tell_found() -> int:
     else:
         print(
             "pure Python, which moves bulk nearly as fast as the compiled build; `make wheel` makes that, "
-            "in 3 to 6 minutes",
+            "in 3 to 8 minutes",
             file=sys.stderr,
         )
     return 0

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from support.bonded import ScriptedBond, bond_of, bonded
+from support.resets import reset
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.guard.identity import AGAIN, FIRST, is_identity, tag_of
 from ulnet.core.status import HealthStatus
@@ -64,13 +65,6 @@ def once(b: SimNode, puts: list[Operation]) -> None:
     assert [(put.status, put.reason) for put in puts if not put.ok] == []
     times = b.inboxes[0].times
     assert [times[put.number] for put in puts] == [1] * len(puts)
-
-
-def reset(node: SimNode, port: str) -> None:
-    """All connections of a port break, with what they hold."""
-    for attachment in node.host.ports[port].attachments():
-        for conn in list(attachment.conns.values()):
-            conn.close(attachment, errno.ECONNRESET, "cut by the test")
 
 
 @pytest.mark.requirement("BOND-modes", "BOND-health", "snd-045")

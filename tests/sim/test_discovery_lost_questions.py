@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
 
-from ulnet.sim import LinkParams, SimNode, Simulation
+from support.resets import reset
+from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.foreign import Heard, SingleRailNode
 from ulnet.sim.traffic import Operation
 from ulnet.wire.lnet import MsgType
@@ -14,14 +13,6 @@ from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
 
 B = "10.0.0.2@tcp"
 STEPS = range(60)
-
-
-def reset(node: SimNode | SingleRailNode) -> None:
-    """All connections of a node break, with what they hold."""
-    for port in node.host.ports.values():
-        for attachment in port.attachments():
-            for conn in list(attachment.conns.values()):
-                conn.close(attachment, errno.ECONNRESET, "cut by the test")
 
 
 def ended(sim: Simulation, puts: list[Operation]) -> None:
@@ -82,7 +73,9 @@ def test_a_peer_that_always_hangs_up_is_asked_a_few_times(at: MsgType) -> None:
         put = a.put(B, 30, data=b"x")
         ended(sim, [put])
         assert not put.ok
-        assert put.reason == f"{B} could not be discovered: its connections break before it answers"
+        assert (
+            put.reason == f"{B} could not be discovered: its connections break before it answers: see its log"
+        )
         assert b.hung_up <= times  # one of the eight is the ping, where it hangs up at pushes
     sim.run(20.0)
     assert b.hung_up < 40  # recovery asks, too

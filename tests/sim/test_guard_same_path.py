@@ -6,19 +6,12 @@ import errno
 
 import pytest
 
+from support.resets import reset
 from ulnet.sim import LinkParams, SimNode, Simulation
 from ulnet.sim.traffic import Operation
 
 B = "10.0.0.2@tcp"
 A_PUT = 200_000
-
-
-def reset(node: SimNode) -> None:
-    """All connections of a node break, with what they hold."""
-    for port in node.host.ports.values():
-        for attachment in port.attachments():
-            for conn in list(attachment.conns.values()):
-                conn.close(attachment, errno.ECONNRESET, "cut by the test")
 
 
 def ended(sim: Simulation, puts: list[Operation]) -> None:

@@ -243,15 +243,7 @@ class Handshake:
         peer.asked_at = at.nid
         reaction = INCOMING[peer.state, stamp]
         if reaction.save:
-            before, tag, hops = peer.configuration, peer.guard, peer.had.copy()
-            if confirmed or not peer.connected:
-                peer.had.clear()  # who was believed for it was not the peer
-            peer.learn(hello, _VERSION, CAPABILITIES)
-            bond.lay_paths(peer)
-            self._leave_lost(peer, before)
-            renewed = peer.guard != tag or confirmed
-            if renewed and peer.prefix and not peer.unconfirmed:  # a PUT to it was named
-                bond.soon(partial(self._end_copies, peer, hops | peer.had))
+            self._learn(peer, hello, confirmed)
         was_connected, peer.state = peer.connected, reaction.next
         bond.table.spoke(peer, source)
         known = bond.path(peer.nid, at, source)
@@ -266,6 +258,19 @@ class Handshake:
         if not was_connected or peer.waiting:
             bond.connected(peer)
 
+    def _learn(self, peer: BondPeer, hello: BondHello, confirmed: bool) -> None:
+        """Take what a HELLO says of its peer; `confirmed`: others may have been believed for that before."""
+        bond = self._bond
+        before, tag, hops = peer.configuration, peer.guard, peer.had.copy()
+        if confirmed or not peer.connected:
+            peer.had.clear()
+        peer.learn(hello, _VERSION, CAPABILITIES)
+        bond.lay_paths(peer)
+        self._leave_lost(peer, before)
+        renewed = peer.guard != tag or confirmed
+        if renewed and peer.prefix and not peer.unconfirmed:  # PUTs to it may have been sent again
+            bond.soon(partial(self._end_copies, peer, hops | peer.had))
+
     def _leave_lost(self, peer: BondPeer, before: Configuration | None) -> None:
         """What was under way to slaves that are not up any more may be lost."""
         now = peer.configuration
@@ -277,9 +282,9 @@ class Handshake:
                 self._bond.core.path_doubted(path.ni, path.nid, peer.nid)
 
     def _end_copies(self, peer: BondPeer, hops: Iterable[Nid]) -> None:
-        """Its present life drops copies of PUTs that its former one may have: those end that left for it.
+        """End PUTs that were sent again to the former life of a peer: the present one drops those.
 
-        What is no copy is taken by whichever life it comes to.
+        A PUT that was sent once is taken by whichever life it comes to.
         """
         memory = self._bond.core.memory
         for md in [md for nid in hops for md in memory.at_hop(nid)]:

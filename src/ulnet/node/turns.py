@@ -1,4 +1,4 @@
-"""Steps of many in a turn of the loop: not more than a few, of all clients."""
+"""A bound on the steps that go on in one turn of the loop, for clients that wait for theirs in turn."""
 
 from __future__ import annotations
 

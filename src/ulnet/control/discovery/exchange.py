@@ -36,7 +36,7 @@ def error_of(event: Event) -> tuple[int, str] | None:
     if event.kind is not EventKind.SEND and event.status == -errno.ECONNRESET:
         return None
     if event.kind is not EventKind.SEND and event.status == -errno.ECONNABORTED:
-        return errno.ECONNABORTED, "its connections break before it answers"
+        return errno.ECONNABORTED, "its connections break before it answers: see its log"
     return -event.status or errno.ECANCELED, event.reason or "no answer came"
 
 

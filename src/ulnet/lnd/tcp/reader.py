@@ -156,7 +156,7 @@ class Reader:
         self.turn: int = FIRST_TURN  # which of `Shared.turns` is as much as it may read at a time …
         self.room: memoryview = shared.turns[FIRST_TURN]  # … and so much of it: whole messages like the last
         self.spare: int = 0  # what such a turn leaves
-        self.due: bool = False  # `_next_turn`
+        self.due: bool = False  # `_next_turn` will be called
         self.busy: bool = False  # its last turn was no short one: the next one is timed
         self.deadline: float = 0.0  # 0: not in the middle of a message
         self.wake: int = 1  # bytes that must be there before the loop tells; never more than are to come
