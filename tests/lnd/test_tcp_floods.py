@@ -17,7 +17,7 @@ from ulnet.core.access import EVERYBODY
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.selector import Selector
 from ulnet.lnd.tcp.reader import Reader
-from ulnet.lnd.tcp.shared import FIRST_TURN, TURNS
+from ulnet.lnd.tcp.turns import FIRST_TURN, TURNS
 from ulnet.nid import LNET_PID, PID_USER_FLAG, Nid
 from ulnet.wire.acceptor import ConnRequest
 from ulnet.wire.lnet import HEADER_SIZE

@@ -21,7 +21,7 @@ from ulnet.core.peer import PeerFlag
 from ulnet.core.receiver import RUN
 from ulnet.lnd.contract import Inbound
 from ulnet.lnd.tcp import TcpLnd, TcpParams
-from ulnet.lnd.tcp.shared import FIRST_TURN, TURNS
+from ulnet.lnd.tcp.turns import FIRST_TURN, TURNS
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import NO_WMD, Header, MsgType, unpack_header
 from ulnet.wire.socklnd import KEEPALIVE_COOKIE, ConnType, FrameType, checksum, pack_frame_header

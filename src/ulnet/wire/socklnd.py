@@ -36,6 +36,7 @@ __all__ = [
     "inverted_ctype",
     "noop_acks",
     "pack_frame_header",
+    "summed",
     "unpack_frame_header",
 ]
 
@@ -285,3 +286,12 @@ def checksum(*parts: Buffer) -> int:
     for part in parts:
         crc = zlib.crc32(part, crc)
     return crc ^ 0xFFFFFFFF
+
+
+def summed(version: int, headers: Buffer) -> bytes:
+    """The headers that a checksum covers: all of them, without itself, in protocol 2; none later."""
+    if version != 2:
+        return b""
+    raw = bytearray(headers)
+    raw[4:8] = bytes(4)
+    return bytes(raw)

@@ -11,23 +11,25 @@ import socket
 import struct
 from collections.abc import Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ulnet.core.status import HealthStatus, errno_text
 from ulnet.lnd.tcp.secure_socket import SecureSocket
-from ulnet.lnd.tcp.shared import FIRST_TURN, MOST_TURN, TURNS, Shared
+from ulnet.lnd.tcp.shared import Shared
+from ulnet.lnd.tcp.turns import DIRECT, FIRST_TURN, SHORT, TURNS, next_turn
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE, unpack_header
-from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, FrameType, checksum
+from ulnet.wire.socklnd import FRAME_HEADER_SIZE, KEEPALIVE_COOKIE, FrameType, checksum, summed
 
 if TYPE_CHECKING:
     from ulnet.core.msg import Incoming
     from ulnet.lnd.contract import Inbound
     from ulnet.lnd.tcp.errors import Failure
+    from ulnet.lnd.tcp.owner import Owner
     from ulnet.lnd.tcp.peer import Peer
     from ulnet.wire.lnet import Header
 
-__all__ = ["Owner", "Reader"]
+__all__ = ["Reader"]
 
 _REMOTE_ERROR: Final = HealthStatus.REMOTE_ERROR
 _LNET: Final = FrameType.LNET.value
@@ -36,12 +38,6 @@ _LITTLE: Final = struct.Struct("<IIQQ")
 _BIG: Final = struct.Struct(">IIQQ")
 _NO_FRAME: Final = (_LNET, 0, 0, 0)  # protocol 1 has bare LNet headers
 _NO_BUFFERS: Final[list[memoryview]] = []  # of all connections between two payloads; nobody changes it
-_LONG: Final = 5e-4  # seconds: the next turn is a fourth as long, or less …
-_BRIEF: Final = 1.2e-4  # … or four times
-# What is left of a turn that is not worth to be timed: it read less than 2 KiB.
-_SHORT: Final = tuple(max(0, most - 2048) for most in TURNS)
-# What is read to where it belongs costs little: so many bits less of a turn, by how short it is.
-_DIRECT: Final = (8, 7, 6, 5, 5)
 _RUN: Final = 8  # messages with one header
 _TRICKLE: Final = 131072  # who gets less of a payload at a time waits for more: the network is slower than we
 _WAKE_LEAST: Final = 16384  # what is left of a payload when each piece of it wakes us
@@ -56,28 +52,6 @@ _PAYLOAD: Final = 1  # wanted
 _SLOP: Final = 2  # of a payload, not wanted
 _PARSING: Final = 3  # the core has the header and has not said yet
 _PAUSED: Final = 4  # the core will say later (delayed match); nothing is read until then
-
-
-class Owner(Protocol):
-    """The connection that a `Reader` reads for."""
-
-    def heard(self) -> None:
-        """Something comes by it, as nothing did since something came by another one."""
-
-    def acknowledge_to_peer(self, cookie: int) -> bool:
-        """Send a zero-copy acknowledgement; False if that is not to be, and everything is closed."""
-
-    def acknowledged(self, cookie: int) -> bool:
-        """The peer acknowledges a zero-copy request; False if it is none of ours."""
-
-    def violated(self, text: str, unread: bool) -> int:
-        """The peer broke the protocol; -1, as a position that says closed."""
-
-    def ended(self) -> None:
-        """The peer closed the connection."""
-
-    def receive_failed(self, number: int) -> None:
-        """The socket failed."""
 
 
 class Reader:
@@ -331,7 +305,7 @@ class Reader:
 
     def _sum_begins(self, hdr: Header, start: int, stop: int) -> bool:
         """Keep the checksum's beginning; False if it is all, and wrong."""
-        self.sum_head = self.summed(start, stop)
+        self.sum_head = summed(self.version, self.shared.view[start:stop])
         return bool(hdr.payload_length) or self.csum == checksum(self.sum_head)
 
     def _noop(self, kind: int, csum: int, cookie0: int, cookie1: int, pos: int, end: int) -> bool:
@@ -339,7 +313,7 @@ class Reader:
         error = ""
         if kind != _NOOP:
             error = f"it sent a frame of type {kind:#x}"
-        elif csum and csum != checksum(self.summed(pos - FRAME_HEADER_SIZE, pos)):
+        elif csum and csum != checksum(summed(self.version, self.shared.view[pos - FRAME_HEADER_SIZE : pos])):
             error = _BAD_SUM
         elif cookie0 or cookie1 != KEEPALIVE_COOKIE or self.version < 3:
             return self._acknowledged(cookie0, cookie1, end > pos)
@@ -381,14 +355,6 @@ class Reader:
             return False
         return bool(length) or not self.cookie or self._owner.acknowledge_to_peer(self.cookie)
 
-    def summed(self, start: int, stop: int) -> bytes:
-        """The headers that a checksum covers: all of them in protocol 2, none later."""
-        if self.version != 2:
-            return b""
-        raw = bytearray(self.shared.view[start:stop])
-        raw[4:8] = bytes(4)
-        return bytes(raw)
-
     def _scatter(self, pos: int, count: int) -> None:
         """Copy from the shared buffer to where the payload goes."""
         view = self.shared.view
@@ -408,8 +374,7 @@ class Reader:
 
     def _delivered(self) -> None:
         """All of the payload that was wanted is there."""
-        msg = self.incoming
-        self.incoming = None
+        msg, self.incoming = self.incoming, None
         self.buffers = _NO_BUFFERS
         self.state = _SLOP if self.slop else _FRAME
         if self.csum and msg is not None and not self.slop:
@@ -449,6 +414,13 @@ class Reader:
 
     def on_readable(self) -> None:
         """The loop says that there is something to read."""
+        self._read_once()
+        shared = self.shared
+        if shared.spin.seconds and not shared.corked and shared.spin.wanted() and self.sock is not None:
+            shared.spin.go_on(self.sock.fileno(), self._read_once)  # the loop would sleep
+
+    def _read_once(self) -> bool:
+        """Read, and send what that makes due; whether the connection is open still."""
         shared = self.shared
         shared.receiving = not shared.dirty  # else the loop flushes already
         found = False
@@ -458,34 +430,7 @@ class Reader:
             shared.received()
         if found:
             self.was_read()
-        if shared.spin.seconds and not shared.corked and shared.spin.wanted():
-            self._spin()
-
-    def _spin(self) -> None:
-        """Look for more for a moment: the loop would sleep."""
-        shared = self.shared
-        spin = shared.spin
-        if self.sock is None:
-            return
-        number = self.sock.fileno()
-        found = False
-        begin = now = monotonic()
-        until = spin.end(begin, now)
-        while now < until and self.sock is not None:
-            more = False
-            if spin.look(number):
-                shared.receiving = not shared.dirty
-                try:
-                    more = self.read()
-                finally:
-                    shared.received()
-                if more:
-                    self.was_read()
-            now = monotonic()
-            if more:
-                found = True
-                until = spin.end(begin, now)
-        spin.tried(found)
+        return self.sock is not None
 
     def read(self) -> bool:
         """Receive what is there, as far as it is this connection's turn; whether there was anything.
@@ -496,7 +441,7 @@ class Reader:
         if self.peer.heard is not self._owner and self.sock is not None:
             self._owner.heard()
         any_read = False
-        budget, direct, short = TURNS[self.turn], _DIRECT[self.turn], _SHORT[self.turn]
+        budget, direct, short = TURNS[self.turn], DIRECT[self.turn], SHORT[self.turn]
         more = False
         began = monotonic() if self.busy else 0.0
         self.busy = False
@@ -549,14 +494,9 @@ class Reader:
             return
         self.busy = True
         if began:
-            took = monotonic() - began
-            if took > _LONG and self.turn:
-                while took > _LONG and self.turn:
-                    self.turn -= 1
-                    took /= 4
-                self._fit()
-            elif more and took < _BRIEF and self.turn < MOST_TURN:
-                self.turn += 1
+            turn = next_turn(self.turn, monotonic() - began, more)
+            if turn != self.turn:
+                self.turn = turn
                 self._fit()
         if more and not self.shared.selector.again(self.sock.fileno()) and self.secure:
             self._read_on()
@@ -612,10 +552,8 @@ class Reader:
     def _set_deadline(self) -> None:
         """A message that has begun must go on within the time-out."""
         state = self.state
-        if state in (_PAYLOAD, _SLOP) or (state == _FRAME and self.saved):
-            self.deadline = self.shared.now + self.peer.timeout
-        else:
-            self.deadline = 0.0
+        begun = state in (_PAYLOAD, _SLOP) or (state == _FRAME and self.saved)
+        self.deadline = self.shared.now + self.peer.timeout if begun else 0.0
 
     def _payload_read(self, count: int) -> None:
         """`count` bytes came for the payload and, behind it, the next header."""
@@ -650,8 +588,7 @@ class Reader:
 
     def fail(self, failure: Failure) -> None:
         """After `close`: the message that was being received fails."""
-        msg = self.incoming
-        self.incoming = None
+        msg, self.incoming = self.incoming, None
         self.buffers = _NO_BUFFERS
         self.checked = _NO_BUFFERS
         self.saved = b""

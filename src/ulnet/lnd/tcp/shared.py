@@ -21,6 +21,7 @@ from ulnet.lnd.tcp.progress import ProgressTimer
 from ulnet.lnd.tcp.secure import Credentials
 from ulnet.lnd.tcp.shakes import Shakes
 from ulnet.lnd.tcp.spin import Spin
+from ulnet.lnd.tcp.turns import TURNS
 from ulnet.wire.lnet import HEADER_SIZE, LARGE_HEADER_SIZE
 from ulnet.wire.socklnd import FRAME_HEADER_SIZE
 
@@ -29,15 +30,12 @@ if TYPE_CHECKING:
     from ulnet.lnd.tcp.transmit import Transmitter
     from ulnet.nid import Nid
 
-__all__ = ["BUFFER_SIZE", "FIRST_TURN", "MOST_TURN", "TURNS", "Shared"]
+__all__ = ["BUFFER_SIZE", "Shared"]
 
 _REPORTS: Final = 10  # lines to the log between two sweeps
 _LIVES: Final = 65536  # remembered: peers decide how many names there are
 FLUSH_EVERY: Final = RUN  # messages received: what they have made due then leaves
 BUFFER_SIZE: Final = 262144  # one for all connections: headers and small messages pass through it
-TURNS: Final = (1024, 4096, 16384, 65536, 131072)  # bytes of it that one connection may read in a turn
-MOST_TURN: Final = len(TURNS) - 1
-FIRST_TURN: Final = 1  # of a new connection: a hostile one ends and calls again for another first turn
 
 
 class Shared:

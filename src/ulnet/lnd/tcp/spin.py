@@ -8,6 +8,8 @@ sender, or where nothing comes: the more often it was in vain, the more seldom i
 from __future__ import annotations
 
 import select
+from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 __all__ = ["Spin"]
@@ -35,6 +37,22 @@ class Spin:
             return self.seconds > 0
         self._skip -= 1
         return False
+
+    def go_on(self, number: int, read: Callable[[], bool]) -> None:
+        """Read that socket for a moment, whenever something is there, while it is open."""
+        found = False
+        begin = now = monotonic()
+        until = self.end(begin, now)
+        is_open = True
+        while now < until and is_open:
+            more = self.look(number)
+            if more:
+                found = True
+                is_open = read()
+            now = monotonic()
+            if more:
+                until = self.end(begin, now)
+        self.tried(found)
 
     def look(self, number: int) -> bool:
         """Whether there is something to read; a read in vain costs three times as much, for its exception."""
