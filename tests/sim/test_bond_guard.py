@@ -486,3 +486,35 @@ def test_a_fault_rule_counts_a_bonded_message_once(kind: str) -> None:
     resends = a.core.stats.resend_count
     assert rule.count == 20 + resends
     assert rule.struck >= 2
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_a_copy_ends_with_the_hello_of_a_peer_that_was_away_for_long() -> None:
+    """What waited for that had failed, and the peer was forgotten with the names of its PUTs."""
+    sim = Simulation(seed=2)
+    a = bonded(sim, "a", A[0], "10.0.1.1@tcp")
+    b = ScriptedBond(sim, "b", B[0])  # acknowledges no data
+
+    def hello(number: int, tag: bytes) -> None:
+        told = BondHello(number, 0, b.configuration(Mode.STANDBY), (7,), guard=tag)
+        b.say(Nid.parse(A[0]), Kind.HELLO, told.pack())
+
+    hello(9, b"\x12\x34")
+    sim.run(0.05)
+    put = a.put(b.bond, 30, data=b"x")
+    sim.run(0.05)
+    sim.link_down("a.eth0")
+    sim.run(0.5)
+    sim.link_up("a.eth0")
+    assert [one.hdr.wmd[15] for one in b.data] == [FIRST, AGAIN]
+    peer = bond_of(a).peers[b.bond]
+    b.answers_beacons = False
+    sim.run_until(lambda: not peer.connected, 30)
+    waits = a.put(b.bond, 30, data=b"y")
+    sim.run_until(lambda: waits.ended, 30)
+    sim.run(1)
+    assert not put.ended
+    b.answers_beacons = True
+    hello(70_000, b"\x56\x78")
+    sim.run(0.1)
+    assert put.status == -errno.ECONNRESET, put.reason
