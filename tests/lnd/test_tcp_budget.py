@@ -174,11 +174,68 @@ async def test_tls_for_which_a_node_needs_long_itself_keeps_its_place(
 async def test_who_takes_a_connection_and_begins_no_tls_makes_room(
     secured: Callable[[int], Side], at: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It had the time of those with whom TLS goes on."""
     monkeypatch.setattr(budget, "MOST_CALLS", 1)
-    monkeypatch.setattr("ulnet.lnd.tcp.dialer.TLS_TURN", 0.2)
+    monkeypatch.setattr("ulnet.lnd.tcp.dialer.TLS_TURN", 1e9)
     side, live = secured(1), secured(2)
     with listening(side, at.ip(10)), listening(side, at.ip(11)):
         for host in (10, 11):
             side.put(at.nid(host), b"nobody is there")
         side.put(live.ni.nid, b"hello")
         await until(live.core.complete(1))
+
+
+@pytest.mark.pure
+async def test_who_has_begun_with_tls_keeps_its_place_for_longer(
+    secured: Callable[[int], Side], at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MOST_CALLS", 1)
+    monkeypatch.setattr("ulnet.lnd.tcp.dialer.TURN", 1e9)
+    side, live = secured(1), secured(2)
+    with listening(side, at.ip(10)) as listener:
+        side.put(at.nid(10), b"it is busy")
+        raw = await listener.accept()
+        side.put(live.ni.nid, b"hello")
+        await until(lambda: side.lnd._shared.budget.wanted)
+        dialer = side.dialer(at.nid(10))
+        attempt = dialer._attempt
+        assert attempt is not None
+        await until(lambda: not attempt.tls_goes_on)
+        raw.sock.send(b"\x16")  # a record of TLS begins
+        await until(lambda: attempt.tls_goes_on)
+        monkeypatch.setattr("ulnet.lnd.tcp.dialer.TURN", 0.0)
+        monkeypatch.setattr("ulnet.lnd.tcp.dialer.TLS_TURN", 1e9)
+        assert dialer.check_progress(dialer._called + 100)
+        assert dialer._attempt is attempt
+        monkeypatch.setattr("ulnet.lnd.tcp.dialer.TURN", 1.0)
+        monkeypatch.setattr("ulnet.lnd.tcp.dialer.TLS_TURN", 1.0)
+        await until(live.core.complete(1))
+
+
+@pytest.mark.pure
+async def test_the_second_of_a_silent_peer_begins_with_our_request_for_tls(
+    secured: Callable[[int], Side], at: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine our own step before it may take longer."""
+    monkeypatch.setattr(budget, "MOST_CALLS", 1)
+    monkeypatch.setattr("ulnet.lnd.tcp.dialer.TURN", 1e9)
+    side = secured(1)
+    work, go, held = SecureSocket.work, threading.Event(), []
+
+    def long(sock: SecureSocket) -> None:
+        held.append(sock)
+        go.wait()
+        work(sock)
+
+    monkeypatch.setattr(SecureSocket, "work", long)
+    with listening(side, at.ip(10)):
+        try:
+            side.put(at.nid(10), b"nobody is there")
+            await until(lambda: held)
+            dialer = side.dialer(at.nid(10))
+            attempt, called = dialer._attempt, dialer._called
+            assert attempt is not None and attempt.tls_goes_on
+        finally:
+            go.set()
+        await until(lambda: not attempt.tls_goes_on)
+        assert dialer._called > called

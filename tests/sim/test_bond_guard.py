@@ -12,6 +12,8 @@ from support.bonded import ScriptedBond, bond_of, bonded
 from support.resets import reset
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.guard.identity import AGAIN, FIRST, is_identity, tag_of
+from ulnet.core.md import Md
+from ulnet.core.memory import Memory
 from ulnet.core.status import HealthStatus
 from ulnet.nid import ANY_NID, Nid
 from ulnet.sim import LinkParams, Simulation
@@ -229,6 +231,48 @@ def test_who_is_believed_because_the_peer_is_silent_ends_no_copy(who: str) -> No
     assert put.status == (-errno.ECONNRESET if who == "its slave" else None), put.reason
 
 
+@pytest.mark.pure
+@pytest.mark.requirement("BOND-hello")
+def test_hellos_of_many_lives_have_copies_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them had all that is under way to the peer's slaves looked through."""
+    sim = Simulation(seed=2)
+    a = bonded(sim, "a", A[0], "10.0.1.1@tcp")
+    b = ScriptedBond(sim, "b", B[0])  # acknowledges no data
+    bond = bond_of(a)
+
+    def hello(number: int, tag: bytes, *others: str) -> None:
+        slaves = tuple(SlaveEntry(nid) for nid in (b.nid, *map(Nid.parse, others)))
+        told = BondHello(number, 0, Configuration(b.bond, slaves, Mode.STANDBY), (7,), guard=tag)
+        bond.handshake.take_hello(told, bond.slaves.nis[0], b.nid)
+
+    a.loop.enter(hello, 9, b"\x12\x34")
+    sim.run(0.05)
+    put = a.put(b.bond, 30, data=b"x")
+    sim.run(0.05)
+    sim.link_down("a.eth0")
+    sim.run(0.5)
+    sim.link_up("a.eth0")
+    assert [one.hdr.wmd[15] for one in b.data] == [FIRST, AGAIN]
+    looks: list[Nid] = []
+    at_hop = Memory.at_hop
+
+    def noted(memory: Memory, nid: Nid) -> list[Md]:
+        looks.append(nid)
+        return at_hop(memory, nid)
+
+    monkeypatch.setattr(Memory, "at_hop", noted)
+
+    def hellos() -> None:
+        for number in range(20):
+            hello(70_000 * (number + 1), bytes((0x56, number)), f"10.0.0.{number + 10}@tcp")
+
+    a.loop.enter(hellos)
+    sim.run(0.001)
+    assert put.status == -errno.ECONNRESET
+    assert b.nid in looks
+    assert len(looks) == len(set(looks))
+
+
 def lowest(sim: Simulation, node: SimNode) -> int:
     """The least health of its bonding NI in the next 20 s."""
     least = bond_of(node).ni.health
@@ -442,3 +486,35 @@ def test_a_fault_rule_counts_a_bonded_message_once(kind: str) -> None:
     resends = a.core.stats.resend_count
     assert rule.count == 20 + resends
     assert rule.struck >= 2
+
+
+@pytest.mark.requirement("BOND-hello")
+def test_a_copy_ends_with_the_hello_of_a_peer_that_was_away_for_long() -> None:
+    """What waited for that had failed, and the peer was forgotten with the names of its PUTs."""
+    sim = Simulation(seed=2)
+    a = bonded(sim, "a", A[0], "10.0.1.1@tcp")
+    b = ScriptedBond(sim, "b", B[0])  # acknowledges no data
+
+    def hello(number: int, tag: bytes) -> None:
+        told = BondHello(number, 0, b.configuration(Mode.STANDBY), (7,), guard=tag)
+        b.say(Nid.parse(A[0]), Kind.HELLO, told.pack())
+
+    hello(9, b"\x12\x34")
+    sim.run(0.05)
+    put = a.put(b.bond, 30, data=b"x")
+    sim.run(0.05)
+    sim.link_down("a.eth0")
+    sim.run(0.5)
+    sim.link_up("a.eth0")
+    assert [one.hdr.wmd[15] for one in b.data] == [FIRST, AGAIN]
+    peer = bond_of(a).peers[b.bond]
+    b.answers_beacons = False
+    sim.run_until(lambda: not peer.connected, 30)
+    waits = a.put(b.bond, 30, data=b"y")
+    sim.run_until(lambda: waits.ended, 30)
+    sim.run(1)
+    assert not put.ended
+    b.answers_beacons = True
+    hello(70_000, b"\x56\x78")
+    sim.run(0.1)
+    assert put.status == -errno.ECONNRESET, put.reason

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from support.resets import reset
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.foreign import Heard, SingleRailNode
 from ulnet.sim.traffic import Operation
-from ulnet.wire.lnet import MsgType
+from ulnet.wire.lnet import PING_PORTAL, MsgType
 from ulnet.wire.ping import Feature, NiEntry, NiStatus, PingInfo
 
 B = "10.0.0.2@tcp"
@@ -48,6 +50,7 @@ class Resetting(SingleRailNode):
 
     at = MsgType.PUT
     hung_up = 0
+    most = 1000
 
     def info(self) -> PingInfo:
         """It wants to be told the NIDs of others."""
@@ -56,11 +59,15 @@ class Resetting(SingleRailNode):
         return PingInfo(int(features), 12345, 7, entries)
 
     def _answer(self, heard: Heard) -> None:
-        if heard.hdr.type == self.at:
+        if heard.hdr.type == self.at and self.hung_up < self.most:
             self.hung_up += 1
             reset(self)
         else:
             super()._answer(heard)
+            if heard.hdr.type == MsgType.PUT and heard.hdr.portal == PING_PORTAL:
+                ack = self._response(heard, MsgType.ACK)
+                ack.length = len(heard.payload)
+                self.send(heard.at, heard.source, ack)
 
 
 @pytest.mark.parametrize("at", [MsgType.GET, MsgType.PUT], ids=["ping", "push"])
@@ -79,3 +86,32 @@ def test_a_peer_that_always_hangs_up_is_asked_a_few_times(at: MsgType) -> None:
         assert b.hung_up <= times  # one of the eight is the ping, where it hangs up at pushes
     sim.run(20.0)
     assert b.hung_up < 40  # recovery asks, too
+
+
+@pytest.mark.parametrize("hang_ups", [1, 3, 100])
+@pytest.mark.parametrize("why", ["forced", "router", "off"])
+def test_a_push_whatever_the_peer_knows_is_sent_again(why: str, hang_ups: int) -> None:
+    """It was held to be a copy of what the peer has, so that one lost was none that is needed."""
+    sim = Simulation(seed=3)
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim._keep(Resetting("b", *sim._host("b", [B])))
+    b.at = MsgType.ACK  # at none
+    put = a.put(B, 30, data=b"x")
+    ended(sim, [put])
+    b.heard.clear()
+    b.at, b.most = MsgType.PUT, hang_ups
+    discovery, peer = a.core.discovery, a.core.peers.find(b.nid)
+    assert peer is not None and peer.pushed_sequence == a.core.info.sequence
+    if why == "forced":
+        a.loop.enter(partial(discovery.discover, b.nid, force=True, done=lambda error, found: None))
+    elif why == "router":
+        a.loop.enter(discovery.push_anyway, peer)
+    else:
+        a.loop.enter(a.core.set_discovery, 0)
+    sim.run(10.0)
+    pushes = sum(heard.hdr.type == MsgType.PUT for heard in b.heard)
+    if hang_ups < 8:
+        assert pushes == hang_ups + 1
+    else:
+        assert 7 <= pushes <= 8
+    assert not peer.exchanges

@@ -226,8 +226,9 @@ class BondNi:
             self._send_on(peer, msg)
 
     def _forget_idle(self, peer: BondPeer) -> None:
-        """Nobody wants that peer any more."""
-        if self.peers.get(peer.nid) is peer and not peer.waiting and peer not in self._connects:
+        """Nobody wants that peer any more; copies of PUTs to it may be left, which its next life ends."""
+        wanted = peer.waiting or peer in self._connects or peer.prefix
+        if self.peers.get(peer.nid) is peer and not wanted:
             self.table.forget(peer)
 
     @property

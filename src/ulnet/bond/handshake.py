@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,12 +34,13 @@ _MOST_REFUSED: Final = 1024  # names to remember, so that the log has each once
 class Handshake:
     """Tells peers what is true of one bonding NI, and keeps what they say of themselves."""
 
-    __slots__ = ("_bond", "_claims", "_refused", "_refuted")
+    __slots__ = ("_bond", "_claims", "_refused", "_refuted", "_renewed")
 
     def __init__(self, bond: BondNi) -> None:
         self._bond = bond
         self._refused: set[Nid] = set()
         self._claims: dict[Nid, tuple[Nid, Timer]] = {}  # of slaves, by bonding NID, until believed
+        self._renewed: dict[BondPeer, dict[Nid, None]] = {}  # other lives of peers, and where copies may be
         self._refuted: dict[Nid, float] = {}  # until when nobody is asked about what a NID says, oldest first
 
     def send_hello(self, peer: BondPeer) -> None:
@@ -269,7 +270,9 @@ class Handshake:
         self._leave_lost(peer, before)
         renewed = peer.guard != tag or confirmed
         if renewed and peer.prefix and not peer.unconfirmed:  # PUTs to it may have been sent again
-            bond.soon(partial(self._end_copies, peer, hops | peer.had))
+            if peer not in self._renewed:
+                bond.soon(partial(self._end_copies, peer))
+            self._renewed.setdefault(peer, {}).update(hops | peer.had)
 
     def _leave_lost(self, peer: BondPeer, before: Configuration | None) -> None:
         """What was under way to slaves that are not up any more may be lost."""
@@ -281,13 +284,13 @@ class Handshake:
             if path.nid in was_up and now.slaves[path.remote].status == SlaveStatus.DOWN:
                 self._bond.core.path_doubted(path.ni, path.nid, peer.nid)
 
-    def _end_copies(self, peer: BondPeer, hops: Iterable[Nid]) -> None:
+    def _end_copies(self, peer: BondPeer) -> None:
         """End PUTs that were sent again to the former life of a peer: the present one drops those.
 
         A PUT that was sent once is taken by whichever life it comes to.
         """
         memory = self._bond.core.memory
-        for md in [md for nid in hops for md in memory.at_hop(nid)]:
+        for md in [md for nid in self._renewed.pop(peer) for md in memory.at_hop(nid)]:
             put = md.put
             if put is None or put.hdr.dest_nid != peer.nid or put.wmd[15] != AGAIN:
                 continue

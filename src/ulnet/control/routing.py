@@ -112,7 +112,7 @@ class Routing:
         peer = self._state.peers.find(gateway)
         for pni in list(peer.members.values()) if peer is not None else ():
             self._sender.leave(None, pni)
-        self._sender.guard.lost_behind(gateway, net)
+        self._state.defer(self._sender.guard.look_behind, gateway, net)
 
     # Receiving -------------------------------------------------------------------------------------
 

@@ -128,9 +128,7 @@ class NodeState:
 
     def _peer_credits(self, net: Net) -> int:
         local = self.nets.get(net)
-        if local is None:
-            return 0
-        return local.tunables.peer_credits or NO_LIMIT
+        return 0 if local is None else local.tunables.peer_credits or NO_LIMIT
 
     def ways_changed(self, peer: Peer, why: str) -> None:
         """What was decided of the paths to that peer is void; that of thousands of others holds."""

@@ -180,17 +180,23 @@ class Batch:
 
     def stop(self, at_once: bool) -> None:
         """End all tests; `at_once`: the requests under way are given up, many in many turns of the loop."""
+        units = self.let_end()
+        if at_once:
+            _give_up_some(deque(units))
+
+    def let_end(self) -> Iterator[asyncio.Task[None]]:
+        """End all tests with the requests under way: the units of these."""
         self._beginning = None
         for test in self.tests:
             test.stop()
-        if at_once:
-            self._end_some(deque([unit for test in self.tests for unit in test.units]))
+        return (unit for test in self.tests for unit in test.units)
 
-    def _end_some(self, units: deque[asyncio.Task[None]]) -> None:
-        for _ in range(min(_AT_ONCE, len(units))):
-            units.popleft().cancel()  # kept no longer: tens of thousands would be freed in one turn
-        if units:
-            asyncio.get_running_loop().call_soon(self._end_some, units)
+
+def _give_up_some(units: deque[asyncio.Task[None]]) -> None:
+    for _ in range(min(_AT_ONCE, len(units))):
+        units.popleft().cancel()  # kept no longer: tens of thousands would be freed in one turn
+    if units:
+        asyncio.get_running_loop().call_soon(_give_up_some, units)
 
 
 @dataclass(slots=True, eq=False)
@@ -225,9 +231,8 @@ class Session:
         return sum(bool(batch.active) for batch in self.batches.values())
 
     def abort(self) -> None:
-        """Give up all tests."""
-        for batch in self.batches.values():
-            batch.stop(at_once=True)
+        """Give up all tests, together so many in a turn as one batch."""
+        _give_up_some(deque([unit for batch in self.batches.values() for unit in batch.let_end()]))
 
     def failed(self, service: Service, error: LNetError) -> None:
         """Count a request of a test that failed; the log tells some, and all corrupted data at first."""

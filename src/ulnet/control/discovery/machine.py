@@ -573,7 +573,7 @@ class Discovery:
 
     def _push_lost(self, peer: Peer) -> None:
         self._exchanges.end(peer, PUSH)
-        peer.mark(_PUSH_FAILED if peer.error else 0)
+        peer.mark(_PUSH_FAILED if peer.error else _FORCE_PUSH)  # lost: again, whatever it knows
         self._feed(peer, Input.PUSH_LOST)
 
     def pushed(self, source: Nid, info: PingInfo | None, sender: Nid | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.guard.identity import AGAIN, Guarded, again, is_identity
@@ -23,18 +24,18 @@ from ulnet.wire.lnet import NO_WMD, MsgType
 
 if TYPE_CHECKING:
     from ulnet.core.parts import Parts
-    from ulnet.core.timers import Timer
 
 __all__ = ["SenderGuard"]
 
 _PUT: Final = int(MsgType.PUT)
 _LOOK_AGAIN: Final = 0.5  # seconds between looks for another path where there was none
+_AT_ONCE: Final = 64  # copies of those in one turn of the loop
 
 
 class SenderGuard:
     """PUTs under way, as far as the peer would notice one that it has already."""
 
-    __slots__ = ("_doubts", "_memory", "_parts", "_state", "_stranded", "_timer")
+    __slots__ = ("_doubts", "_looks", "_memory", "_parts", "_state", "_stranded")
 
     def __init__(self, state: NodeState, memory: Memory, parts: Parts) -> None:
         self._state = state
@@ -42,7 +43,7 @@ class SenderGuard:
         self._parts = parts
         self._doubts: set[tuple[NI | None, Nid | None, Nid | None]] = set()
         self._stranded: dict[Md, tuple[Msg, NI, Nid]] = {}  # lost on that way, and there was no other
-        self._timer: Timer | None = None  # to look for one
+        self._looks = False  # for one, in turns or soon
 
     # Before a message leaves -------------------------------------------------------------------------
 
@@ -95,16 +96,11 @@ class SenderGuard:
             self._state.defer(self._look)
         self._doubts.add((ni, nid, dest))
 
-    def lost_behind(self, gateway: Nid, net: Net | None) -> None:
-        """What was under way over a gateway, to that net (None: any), may be lost."""
-        self._state.defer(self._look_behind, gateway, net)
-
     def _look(self) -> None:
         doubts, self._doubts = self._doubts, set()
         for md, put, ni, hop in self._under_way():
-            if not doubts.isdisjoint(
-                ((ni, hop, None), (ni, hop, put.hdr.dest_nid), (ni, None, None), (None, hop, None))
-            ):
+            ways = ((ni, hop, None), (ni, hop, put.hdr.dest_nid), (ni, None, None), (None, hop, None))
+            if not doubts.isdisjoint(ways):
                 self._copy(md, put, ni, hop)
         self._unload(doubts)
 
@@ -125,7 +121,8 @@ class SenderGuard:
                 md.in_flight.remove(one)
                 one.abandon()
 
-    def _look_behind(self, gateway: Nid, net: Net | None) -> None:
+    def look_behind(self, gateway: Nid, net: Net | None) -> None:
+        """What was under way over a gateway, to that net (None: any), may be lost."""
         peer = self._state.peers.find(gateway)
         for md, put, ni, hop in self._under_way() if peer is not None else ():
             goal = put.hdr.dest_nid.net
@@ -145,7 +142,9 @@ class SenderGuard:
         pni = self._state.peers.find_ni(nid)
         parts = self._parts
         if pni is not None and not parts.has_path_beside(put, ni, pni):
-            self._strand(md, put, ni, nid)
+            self._stranded[md] = put, ni, nid  # another path may be there later
+            if not self._looks:
+                self._look_later()
             return
         if pni is None or not parts.allows(put, ni, pni):
             return
@@ -169,16 +168,20 @@ class SenderGuard:
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
         parts.send_again(msg)
 
-    def _strand(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
-        """There is no other path for a PUT that may be lost: one may be there later."""
-        self._stranded[md] = put, ni, nid
-        if self._timer is None:
-            self._timer = self._state.timers.at(self._state.clock() + _LOOK_AGAIN, self._look_again)
+    def _look_later(self) -> None:
+        self._looks = bool(self._stranded)
+        if self._looks:
+            self._state.timers.at(self._state.clock() + _LOOK_AGAIN, self._look_again)
 
-    def _look_again(self) -> None:
-        self._timer = None
-        stranded, self._stranded = self._stranded, {}
-        for md, (put, ni, nid) in stranded.items() if self._state.running else ():
+    def _look_again(self, rest: Iterator[tuple[Md, tuple[Msg, NI, Nid]]] | None = None) -> None:
+        if rest is None:
+            rest, self._stranded = iter(self._stranded.items()), {}
+        some = list(islice(rest, _AT_ONCE)) if self._state.running else []
+        if some:
+            self._state.defer(self._look_again, rest)  # first, as a driver may raise something
+        else:
+            self._look_later()
+        for md, (put, ni, nid) in some:
             if md.put is put and put.ni is ni and put.next_nid == nid and md.linked and not md.aborted:
                 self._copy(md, put, ni, nid)
 
@@ -192,8 +195,7 @@ class SenderGuard:
                 md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
                 self.mark(original)
             if msg.attempts is not None and msg.attempts.tried:
-                pni = msg.attempts.tried[0][1]  # who is there is asked, and who was may be gone
-                self._memory.went(md, pni.nid)
+                self._memory.went(md, msg.attempts.tried[0][1].nid)  # who is there, since who was may be gone
         self._memory.release(md)
         if status and msg.attempts is not None and msg.attempts.forsaken:
             self._memory.md_unlink(md, errno.ECONNRESET)

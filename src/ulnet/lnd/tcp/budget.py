@@ -1,9 +1,10 @@
 """How many attempts to connect are under way at once, and whose turn is next.
 
 Peers that do not answer take a second of a place in turn while others wait, so that thousands of them cost
-no more than a few do, and hold up nobody who answers. Where TLS has begun they take some seconds: a busy
-machine needs them, and what it did is lost if the place goes to others. Those to whom only answers are to be
-sent have half of the places at most: whom this node is to answer others decide.
+no more than a few do, and hold up nobody who answers. Where a peer has begun with TLS, or this node is at
+work on that, they take some seconds: a busy machine needs them, and what it did is lost if the place goes to
+others. Those to whom only answers are to be sent have half of the places at most: whom this node is to answer
+others decide.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["MOST_CALLS", "TLS_TURN", "TURN", "Budget"]
 MOST_CALLS: Final = 128
 MOST_ANSWERS: Final = 64  # of them, for answers alone
 TURN: Final = 1.0  # seconds without an answer, after which a place goes to one who waits
-TLS_TURN: Final = 5.0  # the same where TLS has begun
+TLS_TURN: Final = 5.0  # the same where the peer has begun with TLS, or waits for this node in that
 
 
 class Budget:

@@ -96,7 +96,7 @@ class Dialer:
         self._last = ""  # why the last attempt failed
         self._failed_at = 0.0  # when
         self._began = 0.0  # when the present attempt did
-        self._called = 0.0  # when its socket was made
+        self._called = 0.0  # when its socket was made, or its request for TLS had left
         self.watched: bool = False  # by the progress timer
         self._made = 0.0  # when the last connection was, until one is lost
         self._brief = 0  # how often in a row that did not last
@@ -282,6 +282,10 @@ class Dialer:
         self._retired = False
         self._soon = self._shared.loop.call_soon(self._next)
 
+    def asked(self) -> None:
+        """A request for TLS has left: the peer has its time to answer from now on."""
+        self._called = self._shared.loop.time()
+
     def excuse(self, seconds: float) -> None:
         """The time in which this process did not run is not the peer's."""
         self._began += seconds
@@ -293,7 +297,8 @@ class Dialer:
             self._peer.gets_stuck(self)
         attempt = self._attempt
         wanted = self._shared.budget.wanted
-        if attempt is not None and wanted and now - self._called >= (TLS_TURN if attempt.secured else TURN):
+        turn = TLS_TURN if attempt is not None and attempt.tls_goes_on else TURN
+        if attempt is not None and wanted and now - self._called >= turn:
             self._silence = attempt.why_timed_out(self._peer.timeout)
             attempt.cancel()
             self._attempt = None

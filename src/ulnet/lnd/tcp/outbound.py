@@ -32,6 +32,7 @@ class Outbound:
         "_seconds",
         "_selector",
         "_shakes",
+        "_silent",
         "_sock",
         "_timer",
         "_where",
@@ -52,6 +53,7 @@ class Outbound:
         self._loop = shared.loop
         self._selector = shared.selector
         self._shakes = shared.shakes
+        self._silent = False  # we have asked for TLS, and the peer says nothing
         self._sock: socket.socket | None = sock
         self._machine = machine
         self._where = where
@@ -112,6 +114,7 @@ class Outbound:
 
     def _on_shake(self) -> None:
         """The handshake of TLS can go on: it waits for its turn."""
+        self._silent = False
         sock = self._sock
         if sock is not None:
             self._selector.forget_room(sock.fileno())
@@ -132,6 +135,9 @@ class Outbound:
             return sock
         number = sock.fileno()
         if waits:
+            self._silent = not sock.heard
+            if self._silent:
+                self._dialer.asked()
             (self._selector.watch if waits == "read" else self._selector.watch_room)(number, self._on_shake)
         elif sock.certificate.covers(self._machine.called):
             self._open(sock)
@@ -220,9 +226,9 @@ class Outbound:
         return self._machine.ctype
 
     @property
-    def secured(self) -> bool:
-        """Whether TLS has begun: what was done for that is lost if the attempt ends."""
-        return isinstance(self._sock, SecureSocket)
+    def tls_goes_on(self) -> bool:
+        """Whether the peer has begun with TLS, or this node is at work: that is lost if the attempt ends."""
+        return isinstance(self._sock, SecureSocket) and not self._silent
 
     @property
     def connected(self) -> bool:

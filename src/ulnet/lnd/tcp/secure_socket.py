@@ -274,6 +274,11 @@ class SecureSocket(socket.socket):
 
     # The handshake ---------------------------------------------------------------------------------
 
+    @property
+    def heard(self) -> bool:
+        """Whether any byte of the other side's handshake was read."""
+        return self._to_shake < _SHAKEN
+
     def shake(self) -> str:
         """Go on with the handshake, and say what it waits for: "read", "write", or `work`; "": it is through.
 
