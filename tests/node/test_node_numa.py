@@ -9,6 +9,7 @@ import os
 import pytest
 
 from support.ports import free_port
+from ulnet.core.status import LNetError
 from ulnet.host import HostError, NumaNode, Topology, memory_node_reader, read_topology
 from ulnet.lnd.tcp import TcpParams
 from ulnet.node import Node, machine
@@ -48,8 +49,18 @@ async def test_a_device_is_where_the_topology_or_the_system_says() -> None:
             node.add_ni("127.0.80.5@tcp", cpts=[1]).cpts,
         ]
         assert found == [1, -1, 0, -1, (1,)]
-    async with new_node() as node:  # this machine: a device that does not exist is nowhere
-        assert node.add_ni("127.0.80.1@tcp", interface="no-such-dev").dev_cpt == -1
+
+
+async def test_an_interface_that_is_not_there_is_refused() -> None:
+    async with new_node() as node:
+        with pytest.raises(
+            LNetError, match=r"no interface is named 'no-such-dev': this host has .*lo"
+        ) as told:
+            node.add_ni("127.0.80.1@tcp", interface="no-such-dev")
+        assert told.value.errno == errno.ENODEV
+        assert [str(nid) for nid in node.core.nis] == ["0@lo"]
+        assert node.add_ni("127.0.80.1@tcp", interface="lo").dev_cpt == -1
+        assert node.add_ni("127.0.80.2@tcp", interface="lo:1").dev_cpt == -1
 
 
 async def test_a_system_that_does_not_tell_its_nodes_counts_as_one_cpt(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,10 +16,12 @@ import pytest
 from observe.conftest import Answers, Tool
 from support.daemon import PATIENCE
 from support.transcripts import read_steps
+from ulnet.cli import health
+from ulnet.cli.observed import source_of
 from ulnet.observe.families import Families
 from ulnet.observe.reading import read_text
 from ulnet.observe.snapshot import PARTS, Snapshot
-from ulnet.observe.tool import ToolSource
+from ulnet.observe.tool import ToolSource, kernel_tool
 
 Make = Callable[[Answers], Tool]
 NET = "net:\n-     net type: tcp\n      local NI(s):\n      -     nid: 10.0.0.1@tcp\n            status: up\n"
@@ -187,3 +191,37 @@ def test_a_command_that_is_not_there() -> None:
     assert snapshot.missing["net"] == "/no/such/lnetctl cannot be run: No such file or directory"
     with pytest.raises(ValueError, match="no command"):
         ToolSource("")
+
+
+OURS = "#!/usr/bin/python3\nimport sys\nfrom ulnet.cli.lnetctl import main\nsys.exit(main())\n"
+
+
+def put(folder: Path, text: str) -> Path:
+    """An lnetctl in that folder."""
+    folder.mkdir()
+    tool = folder / "lnetctl"
+    tool.write_text(text)
+    tool.chmod(0o755)
+    return tool
+
+
+def test_the_kernels_tool_is_the_first_on_path_that_is_not_ulnets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "ours", OURS)
+    real = put(tmp_path / "real ones", "#!/bin/sh\necho net:\n")
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (tmp_path / "ours", tmp_path, real.parent))))
+    assert kernel_tool() == str(real)
+    source = source_of(argparse.Namespace(file=None, tool=None, kernel=True, socket=None))
+    assert "net:" in source.configuration(PATIENCE)
+
+
+def test_ulnets_own_lnetctl_is_not_taken_for_the_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(put(tmp_path / "ours", OURS).parent))
+    assert health.main(["--kernel"]) == 3
+    assert "lnetctl is ulnet's own; name the real one by --tool" in "".join(capsys.readouterr())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match="on PATH: there is none"):
+        kernel_tool()

@@ -143,6 +143,9 @@ async def test_structs_travel_as_msgpack(client: Client) -> None:
     answer = await client.call("add", Sum(2, 3))
     assert answer.as_type(Total) == Total(5)
     with pytest.raises(RpcError, match="the data are no Sum") as wrong:
+        answer.as_type(Sum)
+    assert (wrong.value.errno, wrong.value.executed) == (errno.EBADMSG, "yes")  # its handler has run
+    with pytest.raises(RpcError, match="the data are no Sum") as wrong:
         await client.call("add", b"\xc1 nonsense")
     assert (wrong.value.errno, wrong.value.executed) == (errno.EBADMSG, "no")
     with pytest.raises(RpcError, match="cannot be sent") as wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -38,12 +39,12 @@ def names_node(options: argparse.Namespace) -> bool:
 def source_of(options: argparse.Namespace) -> Source:
     """What the words name. Raises ValueError."""
     from ulnet.observe.source import FileSource, SocketSource
-    from ulnet.observe.tool import ToolSource
+    from ulnet.observe.tool import ToolSource, kernel_tool
 
     if options.file is not None:
         return FileSource(options.file)
     if options.kernel or options.tool is not None:
-        return ToolSource(options.tool if options.tool is not None else "lnetctl")
+        return ToolSource(options.tool if options.tool is not None else shlex.quote(kernel_tool()))
     return SocketSource(options.socket)
 
 

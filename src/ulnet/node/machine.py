@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Callable
 
 from ulnet.core.cpt import CptTable, Partition
@@ -28,7 +30,7 @@ class Machine:
 
     def __init__(self, topology: Topology | None = None, *, pattern: str = "", partitions: int = 0) -> None:
         self.unreadable: str = ""
-        real = topology is None
+        self._real = topology is None
         if topology is None:
             try:
                 topology = read_topology()
@@ -46,12 +48,23 @@ class Machine:
             self.cpts = CptTable(parts, topology.distances())
         if self.cpts.count > 1:
             self.current_cpu = cpu_reader()
-            if real:
+            if self._real:
                 self.node_of_memory = memory_node_reader()
 
     def node_of(self, interface: str | None) -> int:
-        """The NUMA node of a device, -1 where it is not known."""
+        """The NUMA node of a device, -1 where it is not known. Raises LNetError(ENODEV)."""
         if interface is None:
             return -1
+        if self._real:
+            _must_be_there(interface)
         places = self.topology.interfaces if self.topology is not None else None
         return places.get(interface, -1) if places is not None else device_node(interface)
+
+
+def _must_be_there(interface: str) -> None:
+    try:
+        socket.if_nametoindex(interface.partition(":")[0])  # an address label has the device's name first
+    except OSError:
+        names = ", ".join(name for _, name in socket.if_nameindex()) or "none"
+        text = f"no interface is named {interface!r}: this host has {names}"
+        raise LNetError(errno.ENODEV, text) from None

@@ -248,10 +248,10 @@ class Node(MessageCalls, PeerCalls, DriverCalls, WatchCalls):
         cpts: Iterable[int] | None = None,
         device_node: int | None = None,
     ) -> NI:
-        """Add the NI of one address: `add_ni("10.0.0.1@tcp")`. Raises LNetError.
+        """Add the NI of one address: `add_ni("10.0.0.1@tcp")`. Raises LNetError (ENODEV: no such interface).
 
-        It uses all CPTs unless `cpts` are given. `device_node` is the NUMA node of its device, by default
-        that of `interface`.
+        It uses all CPTs unless `cpts` are given. `interface` is the device whose link tells whether the NI is
+        up; `device_node` its NUMA node, by default as the system tells.
         """
         nid = as_nid(nid)
         return self.core.add_ni(

@@ -15,12 +15,13 @@ from typing import Any, Final
 from ulnet.observe.reading import MAX_TEXT, read_text
 from ulnet.observe.snapshot import PARTS, Snapshot
 
-__all__ = ["ToolError", "ToolSource"]
+__all__ = ["ToolError", "ToolSource", "kernel_tool"]
 
 _FIRST_PAUSE: Final = 1.0  # seconds after a time-out in which the tool is not started again
 _LONGEST_PAUSE: Final = 60.0
 _CHUNK: Final = 1 << 16
 _MOST_WORDS: Final = 200  # characters of its complaint that are told
+_HEAD: Final = 512  # bytes of a script that say whose it is
 
 
 class ToolError(Exception):
@@ -196,3 +197,27 @@ def _complaint(text: bytes) -> str:
     line = " ".join(text.decode(errors="replace").split())
     line = "".join(one if one.isprintable() else "?" for one in line)
     return f": {line[:_MOST_WORDS]}" if line else ""
+
+
+def kernel_tool() -> str:
+    """The first `lnetctl` on PATH that is not ulnet's own. Raises ValueError."""
+    ours = ""
+    for folder in os.get_exec_path():
+        path = os.path.join(folder, "lnetctl")
+        if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+            continue
+        if not _is_ours(path):
+            return path
+        ours = ours or path
+    found = f"{ours} is ulnet's own" if ours else "there is none"
+    raise ValueError(f"no lnetctl of the kernel's LNet on PATH: {found}; name the real one by --tool COMMAND")
+
+
+def _is_ours(path: str) -> bool:
+    """Whether it is a script of ulnet; the real one is a program in machine code."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False
+    return head.startswith(b"#!") and b"ulnet.cli" in head

@@ -26,4 +26,4 @@ class Answer:
 
     def as_type(self, wanted: Any) -> Any:
         """The data as a value of that type. Raises RpcError(EBADMSG)."""
-        return decoded(self.data, wanted)
+        return decoded(self.data, wanted, executed="yes")

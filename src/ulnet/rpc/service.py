@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_type_hints
 import msgspec
 
 from ulnet.core.status import LNetError
-from ulnet.rpc.errors import RpcError
+from ulnet.rpc.errors import Executed, RpcError
 from ulnet.rpc.kinds import check_asynchronous, check_kind, check_parameters
 from ulnet.rpc.schema import given
 from ulnet.rpc.topic import Topic
@@ -50,7 +50,9 @@ def encoded(value: object) -> Data:
         raise RpcError(errno.EBADMSG, f"{type(value).__name__} cannot be sent: {bad}", "no") from None
 
 
-def decoded(data: Data, wanted: Any, decode: Callable[[Data], Any] | None = None) -> Any:
+def decoded(
+    data: Data, wanted: Any, decode: Callable[[Data], Any] | None = None, executed: Executed = "no"
+) -> Any:
     """The value of that type; `decode` is that of its decoder, if one is kept. Raises RpcError(EBADMSG)."""
     if wanted is bytes:
         return bytes(data)
@@ -60,7 +62,7 @@ def decoded(data: Data, wanted: Any, decode: Callable[[Data], Any] | None = None
         return msgspec.msgpack.decode(data, type=wanted) if decode is None else decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as bad:
         name = getattr(wanted, "__name__", str(wanted))
-        raise RpcError(errno.EBADMSG, f"the data are no {name}: {bad}", "no") from None
+        raise RpcError(errno.EBADMSG, f"the data are no {name}: {bad}", executed) from None
 
 
 class NotOfType(RpcError):
