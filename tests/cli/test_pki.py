@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +56,7 @@ def test_revoke_adds_to_the_list_of_the_authority(tmp_path: Path, capsys: pytest
     for count, path in ((1, nodes[0]), (2, nodes[1] / "node.pem"), (2, nodes[0])):
         assert main(["revoke", "--ca", str(authority), str(path)]) == 0
         assert capsys.readouterr().out == (
-            f"{listed}: {count} revoked: copy it to the directories of all nodes\n"
+            f"{listed}: {count} revoked in all: copy it to the directories of all nodes\n"
         )
     assert len(list(x509.load_pem_x509_crl(listed.read_bytes()))) == 2
 
@@ -147,3 +149,45 @@ def test_an_authority_whose_key_is_encrypted_says_so(
     for words in (("revoke", str(node)), ("node", "--out", str(node), "10.0.0.2@tcp")):
         text = refused(capsys, words[0], "--ca", str(authority), *words[1:])
         assert text.startswith(f"ulnet pki: {path} is encrypted: decrypt it by `openssl pkey")
+
+
+def test_revoke_names_what_else_the_node_may_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A certificate that was renewed is good still: who has it is not shut out by revoking the new one."""
+    authority, node = tmp_path / "ca", tmp_path / "node"
+    make_authority(authority)
+    made = []
+    for nids in (["10.0.0.7@tcp"], ["10.0.0.7@tcp"], ["10.0.0.[1-9]@tcp"], ["10.0.0.8@tcp"]):
+        before = set((authority / "issued").glob("*")) if made else set()
+        make_node(authority, node, nids)
+        made += set((authority / "issued").glob("*")) - before
+    make_node(authority, tmp_path / "old", ["10.0.0.7@tcp"], days=0)
+    assert main(["revoke", "--ca", str(authority), str(made[0])]) == 0
+    told = capsys.readouterr().out.splitlines()[1:]
+    assert told == [
+        f"{path} is good as well, and for 10.0.0.7@tcp: to shut that node out, revoke it, too"
+        for path in sorted(made[1:3])
+    ]
+    assert main(["revoke", "--ca", str(authority), *map(str, made[1:3])]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"{made[3]} is good as well, and for 10.0.0.8@tcp: to shut that node out, revoke it, too"
+    ]
+
+
+def test_show_tells_what_is_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority, node = tmp_path / "ca", tmp_path / "node"
+    make_authority(authority)
+    make_node(authority, node, ["10.0.0.7@tcp"])
+    (issued,) = (authority / "issued").iterdir()
+    assert main(["show", str(issued), str(node)]) == 0
+    assert "revoked" not in capsys.readouterr().out
+    assert main(["revoke", "--ca", str(authority), str(issued)]) == 0
+    capsys.readouterr()
+    shutil.copy(authority / "revoked.pem", node)
+    assert main(["show", str(issued), str(node)]) == 1
+    assert [line.endswith(" days; revoked") for line in capsys.readouterr().out.splitlines()] == [True, True]
+    assert main(["show", "--json", str(node)]) == 1
+    assert json.loads(capsys.readouterr().out)["revoked"] is True
+    assert main(["show", str(authority / "revoked.pem")]) == 0
+    assert f"revoked.pem: {issued.stem} since 20" in capsys.readouterr().out
+    assert main(["show", "--json", str(authority / "revoked.pem")]) == 0
+    assert json.loads(capsys.readouterr().out)["serial"] == issued.stem

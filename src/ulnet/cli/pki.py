@@ -19,7 +19,7 @@ from ulnet.cli.files import write_files
 from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
 from ulnet.lnd.tcp.certificate import MOST_NAMES, REVOKED, Certificate, certificate_in
-from ulnet.nid import NidError, NidList
+from ulnet.nid import ANY_NID, Nid, NidError, NidList
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -36,9 +36,10 @@ example:
 
 `ca` makes the authority: ca.pem goes to all nodes, ca.key stays where it is. `node` makes ca.pem, node.pem
 and node.key, which lnetd reads from the directory --credentials, and again when they change; NIDs may be
-patterns (10.0.0.[1-8]@tcp). `show` tells whom certificates are for, and until when. `revoke` makes
-revoked.pem, a certificate revocation list (CRL): copy it to the directories of all nodes. The certificates
-that were made are in the directory issued of the authority.
+patterns (10.0.0.[1-8]@tcp). `show` tells whom certificates are for, until when, and which are revoked, and
+what is in a list of those. `revoke` makes revoked.pem, a certificate revocation list (CRL): copy it to the
+directories of all nodes. It names other certificates for the same NIDs that are good: who is to be shut out
+may have these, too. The certificates that were made are in the directory issued of the authority.
 Exit status: 0 done, 1 not done (of show: it has expired, or will within --warn days), 2 usage.
 """
 _ISSUED = "issued"  # directory of an authority: the certificates that it has made
@@ -122,12 +123,17 @@ def _show(options: argparse.Namespace) -> int:
     status = 0
     for path in options.path:
         try:
-            one = certificate_in(_certificate_at(path))
+            if path.name == REVOKED:
+                _show_list(path, options.json)
+                continue
+            place = _certificate_at(path)
+            one = certificate_in(place)
+            revoked = _is_revoked(place)
         except OSError as failed:  # the others are shown
             _complain(failed)
             status = 1
             continue
-        if _days_left(one) <= options.warn:
+        if revoked or _days_left(one) <= options.warn:
             status = 1
         if options.json:
             told = {
@@ -135,18 +141,71 @@ def _show(options: argparse.Namespace) -> int:
                 "nids": list(map(str, one.nids)),
                 "expires": one.expires,
                 "days": _days_left(one),
+                "revoked": revoked,
             }
             print(json.dumps(told))
         else:
-            print(f"{path}: {_sentence(one)}")
+            print(f"{path}: {_sentence(one)}{'; revoked' if revoked else ''}")
     return status
+
+
+def _show_list(path: Path, as_json: bool) -> None:
+    """Which certificates are in a list. Raises OSError, ValueError."""
+    path.stat()  # one that is not there would be an empty one
+    for one in sorted(_list_in(path), key=lambda one: one.revocation_date_utc):
+        since = one.revocation_date_utc
+        if as_json:
+            print(json.dumps({"serial": f"{one.serial_number:x}", "revoked_at": since.timestamp()}))
+        else:
+            print(f"{path}: {one.serial_number:x} since {since:%Y-%m-%d %H:%M} UTC")
+
+
+def _is_revoked(path: Path) -> bool:
+    """Whether the list of its authority, or that beside it, has a certificate. Raises OSError, ValueError."""
+    beside = path.parent.parent if path.parent.name == _ISSUED else path.parent
+    if not (beside / REVOKED).exists():
+        return False
+    return certificate_in(path).serial in {one.serial_number for one in _list_in(beside / REVOKED)}
 
 
 def _revoke(options: argparse.Namespace) -> int:
     authority = Path(options.ca)
-    count = revoke(authority, [_certificate_at(path) for path in options.path])
-    print(f"{authority / REVOKED}: {count} revoked: copy it to the directories of all nodes")
+    places = [_certificate_at(path) for path in options.path]
+    count = revoke(authority, places)
+    print(f"{authority / REVOKED}: {count} revoked in all: copy it to the directories of all nodes")
+    for path, nids in _others_of(authority, places):
+        told = f"{path} is good as well, and for {', '.join(nids)}"
+        print(f"{told}: to shut that node out, revoke it, too")
     return 0
+
+
+def _others_of(authority: Path, places: list[Path]) -> Iterator[tuple[Path, list[str]]]:
+    """Certificates that are good still and for NIDs of those, with these. Raises OSError, ValueError."""
+    gone = [certificate_in(place) for place in places]
+    revoked = {one.serial_number for one in _list_in(authority / REVOKED)}
+    for path in sorted((authority / _ISSUED).glob("*.pem")):
+        one = certificate_in(path)
+        if one.serial in revoked or _days_left(one) <= 0:
+            continue
+        nids = {text for other in gone for text in (*_common(one, other), *_common(other, one))}
+        if nids:
+            yield path, sorted(nids)
+
+
+def _common(one: Certificate, other: Certificate) -> Iterator[str]:
+    """NIDs and patterns of one that the other has, or NIDs that a pattern of it covers."""
+    texts = set(map(str, other.nids))
+    for text in map(str, one.nids):
+        if text in texts or other.covers(_nid_or_none(text)):
+            yield text
+
+
+def _nid_or_none(text: str) -> Nid:
+    """The NID; ANY_NID, which no certificate covers, for a pattern."""
+    try:
+        return Nid.parse(text)
+    except NidError:
+        return ANY_NID
 
 
 def _certificate_at(path: Path) -> Path:
