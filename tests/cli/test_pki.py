@@ -155,7 +155,7 @@ def test_revoke_names_what_else_the_node_may_have(tmp_path: Path, capsys: pytest
     """A certificate that was renewed is good still: who has it is not shut out by revoking the new one."""
     authority, node = tmp_path / "ca", tmp_path / "node"
     make_authority(authority)
-    made = []
+    made: list[Path] = []
     for nids in (["10.0.0.7@tcp"], ["10.0.0.7@tcp"], ["10.0.0.[1-9]@tcp"], ["10.0.0.8@tcp"]):
         before = set((authority / "issued").glob("*")) if made else set()
         make_node(authority, node, nids)

@@ -111,3 +111,23 @@ def test_a_symbolic_link_to_a_file_is_followed(place: Path) -> None:
         (place / name).symlink_to(f"{name}.1")
     used.credentials.look()
     assert "was read anew" in used.reports[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ca.pem", " has no certificate in PEM form"),
+        ("node.pem", ": it has no certificate in PEM form"),
+        ("node.key", " has no private key in PEM form"),
+        ("node.key of another node", " is not the key of"),
+    ],
+)
+@pytest.mark.parametrize("text", ["", "no certificate"])
+def test_the_file_is_named_that_is_of_no_use(place: Path, name: str, why: str, text: str) -> None:
+    """OpenSSL says "PEM lib", and no more."""
+    used = Used(place)
+    name, _, other = name.partition(" of ")
+    path = place / name
+    path.write_text((place.parent / "10.0.0.2@tcp" / name).read_text() if other else text)
+    line = used.look()
+    assert line.startswith(f"{place} is of no use for secured connections: {path}{why}")

@@ -436,9 +436,9 @@ def certificate_seen(a: Side, b: Side) -> str:
 async def test_nets_without_credentials_say_what_is_missing(
     make: Make, at: Addresses, tmp_path: Path
 ) -> None:
-    with pytest.raises(LNetError, match="name their directory by --credentials"):
+    with pytest.raises(LNetError, match="start lnetd with --credentials DIR"):
         make(at.nid(1), tunables=OFFER)
-    with pytest.raises(LNetError, match=r"it takes ca.pem, node.pem, node.key"):
+    with pytest.raises(LNetError, match=r"they take ca.pem, node.pem, node.key"):
         make(at.nid(2), tunables=OFFER, credentials=str(tmp_path))
 
 
@@ -446,7 +446,7 @@ async def test_security_that_cannot_be_is_refused_and_changes_nothing(make: Make
     a, b = make(at.nid(1)), make(at.nid(2))
     assert a.ni.lnd_tunables is not None
     a.ni.lnd_tunables.security = int(Security.REQUIRE)
-    with pytest.raises(LNetError, match="name their directory by --credentials"):
+    with pytest.raises(LNetError, match="start lnetd with --credentials DIR"):
         a.lnd.retune(a.ni, 50.0)
     assert a.state().security is Security.OFF
     await exchange(a, b)

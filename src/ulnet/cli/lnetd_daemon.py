@@ -276,11 +276,18 @@ def _become(user: str, path: str, groups: Groups) -> None:
             raise HostError(errno.EACCES, text)
 
 
+def _look_for(credentials: str | None) -> None:
+    if credentials is not None and not os.path.isdir(credentials):
+        text = "there is no such directory now; nets with `security` need its files when they are added"
+        _log.warning("--credentials %s: %s", credentials, text)
+
+
 async def _run(
     options: argparse.Namespace, parameters: list[Parameters], steps: list[Step], groups: Groups
 ) -> int:
     loop = asyncio.get_running_loop()
     collect_what_is_new(loop)
+    _look_for(options.credentials)
     stop = asyncio.Event()
 
     def begin_to_end() -> None:

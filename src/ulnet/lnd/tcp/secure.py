@@ -124,6 +124,7 @@ class Credentials:
         contexts = []
         try:
             self._look_at_files()
+            own = certificate_in(certificate)
             revoked = self._list_of_revoked()
             for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
                 context = ssl.SSLContext(protocol)
@@ -131,20 +132,18 @@ class Credentials:
                 context.check_hostname = False  # its NIDs are looked at instead
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.set_ecdh_curve(_CURVE)
-                context.load_verify_locations(cafile=authority)
-                context.load_cert_chain(certificate, key, self._no_pass_phrase)
+                _trust(context, authority)
+                self._have(context, certificate, key)
                 if revoked is not None:
                     self._refuse_revoked(context)
                 contexts.append(context)
             contexts[0].num_tickets = 0
             if revoked is not None:
                 self._try_list(contexts[0], contexts[1])
-            own = certificate_in(certificate)
         except (OSError, ValueError) as error:
-            known = getattr(error, "strerror", None) or error
-            why = words_of(error) if isinstance(error, ssl.SSLError) else known
+            why = _why(error)
             text = (
-                f"no secured connections with what is in {self._directory}: {why}; it takes "
+                f"{self._directory} is of no use for secured connections: {why}; they take "
                 f"{', '.join(_FILES)}, as `ulnet pki` makes them"
             )
             raise LNetError(getattr(error, "errno", None) or errno.EINVAL, text) from None
@@ -164,6 +163,16 @@ class Credentials:
             if found.st_size > most:
                 text = f"{path} has more than {most >> 10} KiB"
                 raise OSError(errno.EFBIG, text)
+
+    def _have(self, context: ssl.SSLContext, certificate: str, key: str) -> None:
+        """Be that node. Raises OSError: the words of OpenSSL name neither file."""
+        try:
+            context.load_cert_chain(certificate, key, self._no_pass_phrase)
+        except ssl.SSLError as error:
+            why = "has no private key in PEM form"
+            if error.reason == "KEY_VALUES_MISMATCH":
+                why = f"is not the key of {certificate}"
+            raise OSError(errno.EINVAL, f"{key} {why}") from None
 
     def _no_pass_phrase(self) -> str:
         """Without this OpenSSL would ask for it on the terminal. Raises OSError."""
@@ -267,3 +276,19 @@ class Credentials:
         elif revoked is not None and (before is None or before.pem != revoked.pem):
             self.revised = True
         self._look_at_key()
+
+
+def _trust(context: ssl.SSLContext, authority: str) -> None:
+    """Verify certificates by that authority. Raises OSError."""
+    try:
+        context.load_verify_locations(cafile=authority)
+    except ssl.SSLError:
+        raise OSError(errno.EINVAL, f"{authority} has no certificate in PEM form") from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return words_of(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    return str(error)

@@ -127,7 +127,8 @@ class Shared:
         if self.credentials is None:
             directory = self.params.credentials
             if directory is None:
-                text = f"{nid}: secured connections take certificates: name their directory by --credentials"
+                how = "start lnetd with --credentials DIR, a program with TcpParams(credentials=DIR)"
+                text = f"{nid}: secured connections take certificates: {how}"
                 raise LNetError(errno.EINVAL, text)
             self.credentials = Credentials(directory, self.loop.time, self.report)
         if not self.credentials.own.covers(nid):
