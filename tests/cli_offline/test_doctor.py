@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -118,3 +119,13 @@ def test_a_real_host_with_two_interfaces_in_one_subnet(two_hosts: Cluster) -> No
 def test_here_it_ends_with_a_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) in (0, 1)
     assert capsys.readouterr().out
+
+
+def test_a_node_that_does_not_answer_is_no_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--socket", str(tmp_path / "nobody")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ulnet doctor: ")
+    assert "no lnetd answers" in err

@@ -67,6 +67,8 @@ def _of_node(options: argparse.Namespace) -> list[Finding]:
         snapshot = source.read(_PATIENCE)
     finally:
         source.close()
+    if not snapshot.up:
+        raise ValueError(judge(snapshot)[0].text)
     levels: dict[Grave, Level] = {Grave.WARNING: "warning"}
     found = [Finding(levels.get(one.level, "error"), source.name, 0, one.text) for one in judge(snapshot)]
     told = [*few_rails(snapshot), *idle_rails(snapshot)]

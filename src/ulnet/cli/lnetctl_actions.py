@@ -297,7 +297,7 @@ def _print_routing(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     del document["seconds left"]
     starts = document["routing"][-1]["enable"] == _STARTING
     sys.stdout.write(emit_document(document))
-    sys.stdout.write(f"# routing {'has started' if starts else 'has stopped'} in {left} s at most\n")
+    sys.stdout.write(f"# routing will have {'started' if starts else 'stopped'} within {left} s\n")
     return report_errors(reply.errors)
 
 

@@ -39,7 +39,7 @@ def why_down(route: Route, gateway: GatewayView, avoid_asym: bool) -> str:
         return f"gateway down on {route.gateway.net}"
     if avoid_asym and route.ends_there and not gateway.nets.get(route.net, False):
         return f"gateway down on {route.net}"
-    return "" if gateway.forwards else "gateway does not route"
+    return "" if gateway.forwards else "gateway does not route, or began to less than two minutes ago"
 
 
 def cached_after_ping(route: Route, gateway: GatewayView, avoid_asym: bool) -> Verdict:
