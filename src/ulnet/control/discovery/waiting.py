@@ -69,7 +69,10 @@ class Waiting:
             other.waiters += [waiter for waiter in peer.waiters if waiter.nid in nids]
             peer.parked = [msg for msg in peer.parked if msg.target not in nids]
             peer.waiters = [waiter for waiter in peer.waiters if waiter.nid not in nids]
-            self._want(other)
+            if other.gone:  # it went over to yet another peer meanwhile
+                self.move_on(other)
+            else:
+                self._want(other)
             for msg in msgs:
                 self._sender.relaunch(msg)
 
