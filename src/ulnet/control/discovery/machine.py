@@ -426,7 +426,7 @@ class Discovery:
                 )
             question = None if peer.check_nid is not None else self._claims.asks(peer)
             if self._claims.asks_suspect(peer):
-                peer.attempts -= 1  # others' lists may have brought it: no message fails for that
+                peer.attempts -= 1  # others' lists may have brought it: no message fails for its silence
             self._exchanges.ping(peer, question, self._answered)
         except LNetError as refused:
             peer.error = (refused.errno, refused.text)
@@ -479,14 +479,14 @@ class Discovery:
             if event.kind is EventKind.REPLY and not event.status:
                 self._take_reply(peer, event)
             else:
-                peer.error = error_of(event)
+                peer.error = error_of(event, peer.attempts)
                 self._ping_lost(peer)
         elif event.kind is EventKind.ACK and not event.status:
             peer.pushed_sequence = exchange.sequence
             self._exchanges.end(peer, PUSH)
             self._feed(peer, Input.ACK)
         else:
-            peer.error = error_of(event)
+            peer.error = error_of(event, peer.attempts + 1)
             self._push_lost(peer)
 
     def _take_reply(self, peer: Peer, event: Event) -> None:
@@ -511,6 +511,8 @@ class Discovery:
         self._feed(peer, Input.REPLY)
 
     def _ping_lost(self, peer: Peer) -> None:
+        if peer.error is None:  # with its connection: it may break each time
+            peer.attempts += self._claims.asks_suspect(peer)
         others = self._claims.silent(peer) if peer.error is not None else None
         if others is not None:
             peer.error = None
@@ -521,6 +523,7 @@ class Discovery:
 
     def _push_lost(self, peer: Peer) -> None:
         self._exchanges.end(peer, PUSH)
+        peer.attempts += peer.error is None
         peer.mark(_PUSH_FAILED if peer.error else _FORCE_PUSH)  # lost: again, whatever it knows
         self._feed(peer, Input.PUSH_LOST)
 
