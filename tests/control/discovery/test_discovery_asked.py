@@ -12,6 +12,7 @@ from control.discovery.test_discovery_hostile import answer, attach, info, peer,
 from control.discovery.test_discovery_takeover import FOE, A, pushed_by
 from support.fabric import Fabric
 from ulnet.control.instance import LNet
+from ulnet.core.ni import NI
 from ulnet.nid import Nid
 from ulnet.wire.lnet import MsgType
 
@@ -184,3 +185,29 @@ def test_few_nids_of_a_peer_are_asked_at_a_time(fabric: Fabric) -> None:
         pushed_by(nid, a, nid, bytes(32))
         a.tick(fabric.clock.now)
     assert 60 <= len(peer(a, FOE).exchanges) <= 66
+
+
+def test_a_ping_ends_with_connections_of_the_ni_that_it_left_by_alone(fabric: Fabric) -> None:
+    """Who called another NI of this node and hung up had the ping asked anew, and messages failed."""
+    a = fabric.node(str(A), str(OTHER), discovery=True)
+    sent = put(a, FIRST)
+
+    def asked() -> NI | None:
+        """The NI by which a ping leaves; no answer comes."""
+        a.tick(fabric.clock.now)
+        if not fabric.wire:
+            return None
+        ni, msg = fabric.wire.popleft()
+        a.completed([msg])
+        a.tick(fabric.clock.now)
+        return ni
+
+    by = asked()
+    assert by is not None
+    (beside,) = {a.nis[A], a.nis[OTHER]} - {by}
+    for _ in range(10):
+        a.path_lost(beside, FIRST)
+        assert asked() is None
+    assert not sent
+    a.path_lost(by, FIRST)
+    assert asked() is not None

@@ -121,8 +121,8 @@ class Exchanges:
         exchange.done = done
         exchange.peer.exchanges[exchange.kind] = exchange
 
-    def lost(self, nid: Nid) -> None:
-        """The last connection with a next hop broke: pings and pushes that had left by it are begun anew.
+    def lost(self, ni: NI, nid: Nid) -> None:
+        """The last connection of an NI with a next hop broke: what had left by it is begun anew.
 
         Checks of gateways end in their time, and come again.
         """
@@ -130,7 +130,7 @@ class Exchanges:
             exchange = md.user_ptr
             if not isinstance(exchange, Exchange) or exchange.kind not in (PING, PUSH) or md.refs:
                 continue
-            if exchange.peer.check_nid is None:
+            if exchange.peer.check_nid is None and md.ni is ni:
                 self._memory.md_unlink(md, errno.ECONNRESET)
 
     def end_all(self, peer: Peer) -> None:

@@ -24,7 +24,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.lines import Line
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.ni import LocalNet
+from ulnet.core.ni import NI, LocalNet
 from ulnet.core.notices import Notices
 from ulnet.core.peer import Exchange, Peer, PeerFlag, PeerNi, Waiter
 from ulnet.core.routing.gateways import Gateways
@@ -81,7 +81,7 @@ class Discovery:
         self._gateways = gateways
         self._info = info
         self._exchanges = Exchanges(memory, sender)
-        self.path_lost: Callable[[Nid], None] = self._exchanges.lost
+        self.path_lost: Callable[[NI, Nid], None] = self._exchanges.lost
         say = Notices(state.clock, state.report).say
         self._say = say
         self._claims = Claims(
