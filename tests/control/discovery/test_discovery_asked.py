@@ -211,3 +211,30 @@ def test_a_ping_ends_with_connections_of_the_ni_that_it_left_by_alone(fabric: Fa
     assert not sent
     a.path_lost(by, FIRST)
     assert asked() is not None
+
+
+def test_pings_that_are_lost_with_one_next_hop_leave_anew_a_few_in_a_turn(fabric: Fabric) -> None:
+    """All of them left in one turn: 8,000 in a second."""
+    a, done = fabric.node(str(A), discovery=True), []
+    nids = [Nid.parse(f"10.9.0.{number}@tcp") for number in range(1, 201)]
+    for nid in nids:
+        a.discovery.discover(nid, done=lambda error, found: done.append(error))
+
+    def left() -> list[int]:
+        """How many leave in each turn."""
+        counts: list[int] = []
+        while not counts or a.state.work_pending:
+            a.tick(fabric.clock.now)
+            counts.append(len(fabric.wire))
+            while fabric.wire:
+                a.completed([fabric.wire.popleft()[1]])
+        return [count for count in counts if count]
+
+    assert sum(left()) == 200
+    for nid in nids:
+        for exchange in peer(a, nid).exchanges.values():
+            assert exchange.md is not None
+            a.memory.went(exchange.md, OTHER)
+    a.path_lost(a.nis[A], OTHER)
+    assert left() == [64, 64, 64, 8]
+    assert not done

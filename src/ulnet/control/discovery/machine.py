@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from ulnet.control.discovery.ageing import Ageing
@@ -40,6 +41,7 @@ __all__ = ["Discovery"]
 
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
+_AT_ONCE: Final = 64  # peers that have their turns before others of the node's tasks go on
 _MOST_SECURED: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
 _MOST_ASKED: Final = 64  # exchanges of a peer at a time: twice as many as its pushes may begin for long
 
@@ -306,12 +308,12 @@ class Discovery:
             self._state.defer(self._work)
 
     def _work(self) -> None:
-        """Turns of all that are queued, up to the first one with a part of a long list."""
+        """Turns of so many that are queued, up to the first one with a part of a long list."""
         self._scheduled = False
         queue, self._queue = self._queue, {}
         turns = iter(queue)
         try:
-            for peer in turns:
+            for peer in islice(turns, _AT_ONCE):
                 begun = peer.merging
                 if self.active:
                     self._turn(peer)
