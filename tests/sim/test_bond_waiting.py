@@ -11,7 +11,7 @@ from support.bonded import ScriptedBond, bond_of, bonded
 from ulnet.bond.bondni import BondNi
 from ulnet.core import receiver
 from ulnet.nid import LNET_PID, Nid
-from ulnet.sim import Simulation
+from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
 from ulnet.sim.traffic import Operation
 from ulnet.wire.lnet import PING_PORTAL, Header, MsgType
@@ -112,6 +112,33 @@ def test_what_waits_when_the_peer_is_lost_waits_for_its_next_hello() -> None:
     sim.run_until(lambda: all(put.ended for put in puts), 20)
     assert [(put.status, put.reason) for put in puts if not put.ok] == []
     assert [b.inboxes[0].times[put.number] for put in puts] == [1] * len(puts)
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("slaves", [1, 2])
+def test_what_waits_when_a_hello_fails_on_the_last_path_waits_for_the_next_one(slaves: int) -> None:
+    """All of it failed at once: the end of the failed HELLO was taken for that of a good one."""
+    sim = Simulation(seed=3, link=LinkParams(delay=0.02))
+    a, b = bonded(sim, "a", *A[:slaves]), bonded(sim, "b", *B[:slaves])
+    b.attach(30)
+    for _ in range(4):
+        a.put(B_BOND, 30, data=b"x")
+        sim.run(1)
+    peer = bond_of(a).peers[B_BOND]
+    b.kill(silent=True)
+    sim.run(0.5)
+    b.restart()
+    sim.run_until(lambda: peer.settling and peer.connected, 20)
+    puts = [a.put(B_BOND, 30, data=b"x") for _ in range(100)]
+    sim.run(0.001)
+    assert len(peer.waiting) == len(puts)
+    b.kill(silent=True)
+    sim.run_until(lambda: not peer.connected, 20)
+    sim.run(1)
+    assert ended(puts) == 0
+    b.restart()
+    sim.run_until(lambda: ended(puts) == len(puts), 20)
+    assert [put.reason for put in puts if not put.ok] == []
 
 
 def test_a_bonding_ni_that_is_shut_down_ends_all_that_waits() -> None:

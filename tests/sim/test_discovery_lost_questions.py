@@ -51,6 +51,7 @@ class Resetting(SingleRailNode):
     at = MsgType.PUT
     hung_up = 0
     most = 1000
+    lives = False  # another one at each connection
 
     def info(self) -> PingInfo:
         """It wants to be told the NIDs of others."""
@@ -62,6 +63,7 @@ class Resetting(SingleRailNode):
         if heard.hdr.type == self.at and self.hung_up < self.most:
             self.hung_up += 1
             reset(self)
+            self.host.deaths += self.lives
         else:
             super()._answer(heard)
             if heard.hdr.type == MsgType.PUT and heard.hdr.portal == PING_PORTAL:
@@ -71,11 +73,13 @@ class Resetting(SingleRailNode):
 
 
 @pytest.mark.parametrize("at", [MsgType.GET, MsgType.PUT], ids=["ping", "push"])
-def test_a_peer_that_always_hangs_up_is_asked_a_few_times(at: MsgType) -> None:
+@pytest.mark.parametrize("lives", [False, True], ids=["one life", "another life each time"])
+def test_a_peer_that_always_hangs_up_is_asked_a_few_times(at: MsgType, lives: bool) -> None:
+    """Pings to one that was another node each time were not counted, and messages to it waited for ever."""
     sim = Simulation(seed=3)
     a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
     b = sim._keep(Resetting("b", *sim._host("b", [B])))
-    b.at = at
+    b.at, b.lives = at, lives
     for times in (8, 16):
         put = a.put(B, 30, data=b"x")
         ended(sim, [put])

@@ -431,7 +431,9 @@ class BondNi:
             self.soon(connect.begin)
 
     def connected(self, peer: BondPeer) -> None:
-        """Both have said HELLO: what waited goes."""
+        """Both have said HELLO: what waited goes, unless the peer was lost again meanwhile."""
+        if not peer.connected:
+            return
         connect = self._connects.pop(peer, None)
         if connect is not None:
             connect.stop()

@@ -545,7 +545,7 @@ class LNet:
         for master in self.state.masters.values():
             master.path_broke(ni, nid)
         self.health.lost(nid)
-        self.discovery.path_lost(nid)
+        self.discovery.path_lost(ni, nid)
 
     def path_doubted(self, ni: NI, nid: Nid, dest: Nid) -> None:
         """A master doubts a path to its peer dest: what waits there leaves, what has left may be lost."""

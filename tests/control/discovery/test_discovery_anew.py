@@ -14,6 +14,7 @@ from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.ping import NiEntry, PingInfo
 
 A, FOE, ELSE = (Nid.parse(name) for name in ("10.0.0.1@tcp", "10.0.0.66@tcp", "10.0.0.99@tcp"))
+B, B2 = Nid.parse("10.0.0.7@tcp"), Nid.parse("10.0.0.8@tcp")
 
 
 @pytest.fixture
@@ -131,3 +132,27 @@ def test_a_long_list_is_asked_for_at_once_where_a_message_waits(fabric: Fabric) 
         fabric.run()
         assert [(event.kind.name, event.status) for event in ended] == [("SEND", 0), ("ACK", 0)]
         assert len(peer(a, nid).members) == 2001
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 5])
+def test_a_nid_that_is_another_node_each_time_holds_no_message_for_ever(fabric: Fabric, every: int) -> None:
+    """Its pings were not counted, as they were for who might be there now."""
+    a, b = fabric.node(str(A), discovery=True), fabric.node(str(B), str(B2), discovery=True)
+    attach(b)
+    put(a, B)
+    fabric.run()
+    a.peer_restarted(B2)
+    sent = put(a, B)
+    for step in range(100):
+        a.tick(fabric.clock.now)
+        for ni, msg in [one for one in fabric.wire if one[1].next_nid == B2]:
+            fabric.wire.remove((ni, msg))
+            a.completed([msg])
+            a.peer_restarted(B2)
+            a.path_lost(ni, B2)
+        if step % every == 0:
+            a.peer_restarted(B2)
+        fabric.step()
+        if sent:
+            break
+    assert not sent[0].status or "its connections break before it answers" in sent[0].reason

@@ -12,6 +12,7 @@ from control.discovery.test_discovery_hostile import answer, attach, info, peer,
 from control.discovery.test_discovery_takeover import FOE, A, pushed_by
 from support.fabric import Fabric
 from ulnet.control.instance import LNet
+from ulnet.core.ni import NI
 from ulnet.nid import Nid
 from ulnet.wire.lnet import MsgType
 
@@ -184,3 +185,56 @@ def test_few_nids_of_a_peer_are_asked_at_a_time(fabric: Fabric) -> None:
         pushed_by(nid, a, nid, bytes(32))
         a.tick(fabric.clock.now)
     assert 60 <= len(peer(a, FOE).exchanges) <= 66
+
+
+def test_a_ping_ends_with_connections_of_the_ni_that_it_left_by_alone(fabric: Fabric) -> None:
+    """Who called another NI of this node and hung up had the ping asked anew, and messages failed."""
+    a = fabric.node(str(A), str(OTHER), discovery=True)
+    sent = put(a, FIRST)
+
+    def asked() -> NI | None:
+        """The NI by which a ping leaves; no answer comes."""
+        a.tick(fabric.clock.now)
+        if not fabric.wire:
+            return None
+        ni, msg = fabric.wire.popleft()
+        a.completed([msg])
+        a.tick(fabric.clock.now)
+        return ni
+
+    by = asked()
+    assert by is not None
+    (beside,) = {a.nis[A], a.nis[OTHER]} - {by}
+    for _ in range(10):
+        a.path_lost(beside, FIRST)
+        assert asked() is None
+    assert not sent
+    a.path_lost(by, FIRST)
+    assert asked() is not None
+
+
+def test_pings_that_are_lost_with_one_next_hop_leave_anew_a_few_in_a_turn(fabric: Fabric) -> None:
+    """All of them left in one turn: 8,000 in a second."""
+    a, done = fabric.node(str(A), discovery=True), []
+    nids = [Nid.parse(f"10.9.0.{number}@tcp") for number in range(1, 201)]
+    for nid in nids:
+        a.discovery.discover(nid, done=lambda error, found: done.append(error))
+
+    def left() -> list[int]:
+        """How many leave in each turn."""
+        counts: list[int] = []
+        while not counts or a.state.work_pending:
+            a.tick(fabric.clock.now)
+            counts.append(len(fabric.wire))
+            while fabric.wire:
+                a.completed([fabric.wire.popleft()[1]])
+        return [count for count in counts if count]
+
+    assert sum(left()) == 200
+    for nid in nids:
+        for exchange in peer(a, nid).exchanges.values():
+            assert exchange.md is not None
+            a.memory.went(exchange.md, OTHER)
+    a.path_lost(a.nis[A], OTHER)
+    assert left() == [64, 64, 64, 8]
+    assert not done

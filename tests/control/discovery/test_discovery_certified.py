@@ -16,6 +16,7 @@ from ulnet.core.tunables import LndTunables
 from ulnet.nid import Nid
 from ulnet.sim import Simulation
 from ulnet.wire.lnet import Header, MsgType
+from ulnet.wire.ping import PingInfo
 
 A, A1 = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.1@tcp1")
 VICTIM, VICTIM1, FOE = (Nid.parse(nid) for nid in ("10.0.0.7@tcp", "10.1.0.7@tcp1", "10.1.0.66@tcp1"))
@@ -254,3 +255,25 @@ def test_what_waits_for_a_nid_goes_on_where_its_certificate_leaves_it(first: Nid
     sim.run_until(lambda: put.ended, 60)
     assert put.ok
     assert list(peer(core, VICTIM).nids()) == [VICTIM]
+
+
+def test_who_waits_for_a_nid_that_goes_over_to_another_peer_in_the_same_turn_is_told(fabric: Fabric) -> None:
+    """It waited for ever for the peer that the NID was for a moment."""
+    a, certificate, told = both(fabric, REQUIRE), frozenset((VICTIM, SECOND)), []
+    fabric.silent |= {VICTIM, FAR1}
+    whose = a.peers.name([FAR1, VICTIM])
+    whose.members[VICTIM].vouches = frozenset((VICTIM, FAR1)).__contains__
+    node = fabric.node(str(SECOND), discovery=True)
+    fabric.certificates |= dict.fromkeys(certificate, certificate)
+    put(node, A)
+    settle(fabric, 2)
+    a.discovery.discover(VICTIM, done=lambda error, found: told.append((error, found)))
+    fabric.run()
+    assert [waiter.nid for waiter in whose.waiters] == [VICTIM]
+    node.add_ni(VICTIM.net, VICTIM)
+    fabric.silent.clear()
+    a.discovery.pushed(SECOND, PingInfo.unpack(info(0x7FFFFFF0, SECOND, VICTIM)), SECOND)
+    a.receiver(a.nis[A], VICTIM, certificate.__contains__)
+    settle(fabric, 10)
+    assert told == [(None, peer(a, SECOND))]
+    assert list(peer(a, SECOND).nids()) == [SECOND, VICTIM]

@@ -18,6 +18,7 @@ __all__ = ["Claims", "nids_told"]
 
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 _MOST_ASKED: Final = 8  # times: the gateway that leads to a NID may not be there at first
+_MOST_TRIED: Final = 6  # pings of one round that come to nothing; the last two of eight ask no suspect
 _MOST_UNASKED: Final = 1024  # NIDs of a net
 _AT_ONCE: Final = 64  # of those NIDs, of all nets, that are looked at when a way leads there
 _MOST_NETS: Final = 64
@@ -308,8 +309,8 @@ class Claims:
         return [net for net in self._unasked if self._leads_over(gateway, net)]
 
     def has_suspects(self, peer: Peer) -> bool:
-        """Whether such NIDs of a peer are still to be asked themselves."""
-        return any(peer.owns(nid) for nid in self._suspects.get(peer, ()))
+        """Whether such NIDs of a peer are still to be asked themselves, before others may answer."""
+        return peer.attempts < _MOST_TRIED and any(peer.owns(nid) for nid in self._suspects.get(peer, ()))
 
     def asks_suspect(self, peer: Peer) -> bool:
         """Whether the ping under way asks such a NID."""
@@ -329,6 +330,8 @@ class Claims:
             question.sent = peer.owns(question.target)
             if question.sent:
                 return question.target
+        if peer.attempts > _MOST_TRIED:  # this ping is one of them
+            return None
         nids = self._suspects.pop(peer, {})
         left = [nid for nid in nids if peer.owns(nid)]
         if not left:

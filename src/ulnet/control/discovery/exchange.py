@@ -28,15 +28,14 @@ _MOST_LOST: Final = 8  # pings and pushes of one round that are lost with their 
 _WHO_SIZE: Final = 16384  # bytes of an answer: a thousand NIDs
 
 
-def error_of(event: Event) -> tuple[int, str] | None:
+def error_of(event: Event, attempts: int) -> tuple[int, str] | None:
     """Why a ping or push failed: errno and sentence.
 
-    None: the peer began anew, a connection broke, or our NI went: ask again.
+    None: the peer began anew, a connection broke, or our NI went: ask again, if it was not asked too often.
     """
     if event.kind is not EventKind.SEND and event.status == -errno.ECONNRESET:
-        return None
-    if event.kind is not EventKind.SEND and event.status == -errno.ECONNABORTED:
-        return errno.ECONNABORTED, "its connections break before it answers: see its log"
+        broken = errno.ECONNABORTED, "its connections break before it answers: see its log"
+        return broken if attempts >= _MOST_LOST else None
     return -event.status or errno.ECANCELED, event.reason or "no answer came"
 
 
@@ -122,20 +121,17 @@ class Exchanges:
         exchange.done = done
         exchange.peer.exchanges[exchange.kind] = exchange
 
-    def lost(self, nid: Nid) -> None:
-        """The last connection with a next hop broke: pings and pushes that had left by it are begun anew.
+    def lost(self, ni: NI, nid: Nid) -> None:
+        """The last connection of an NI with a next hop broke: what had left by it is begun anew.
 
-        A peer that breaks it each time is given up. Checks of gateways end in their time, and come again.
+        Checks of gateways end in their time, and come again.
         """
         for md in self._memory.at_hop(nid):
             exchange = md.user_ptr
             if not isinstance(exchange, Exchange) or exchange.kind not in (PING, PUSH) or md.refs:
                 continue
-            peer = exchange.peer
-            if peer.check_nid is None:
-                peer.attempts += exchange.kind == PUSH  # pings are counted when they are sent
-                again = peer.attempts < _MOST_LOST
-                self._memory.md_unlink(md, errno.ECONNRESET if again else errno.ECONNABORTED)
+            if exchange.peer.check_nid is None and md.ni is ni:
+                self._memory.md_unlink(md, errno.ECONNRESET)
 
     def end_all(self, peer: Peer) -> None:
         """Take the memory of all of them back."""

@@ -7,8 +7,9 @@ here runs inside a driver's stack or inside a sender's.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from ulnet.control.discovery.ageing import Ageing
@@ -18,14 +19,15 @@ from ulnet.control.discovery.claims import Claims, nids_told
 from ulnet.control.discovery.exchange import PING, PUSH, WHO, Exchanges, error_of, push_path
 from ulnet.control.discovery.merging import Merging
 from ulnet.control.discovery.table import STATE_MASK, STEPS, Action, Input, decide
+from ulnet.control.discovery.waiting import Waiting
 from ulnet.control.self_info import SelfInfo
 from ulnet.core.event import Event, EventKind
 from ulnet.core.lines import Line
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
-from ulnet.core.ni import LocalNet
+from ulnet.core.ni import NI, LocalNet
 from ulnet.core.notices import Notices
-from ulnet.core.peer import Exchange, Peer, PeerFlag, PeerNi, Waiter, may_be_peer
+from ulnet.core.peer import Exchange, Peer, PeerFlag, PeerNi, Waiter
 from ulnet.core.routing.gateways import Gateways
 from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
@@ -39,9 +41,9 @@ __all__ = ["Discovery"]
 
 _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
+_AT_ONCE: Final = 64  # peers that have their turns before others of the node's tasks go on
 _MOST_SECURED: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
 _MOST_ASKED: Final = 64  # exchanges of a peer at a time: twice as many as its pushes may begin for long
-_MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
@@ -78,11 +80,10 @@ class Discovery:
         self._scheduled = False
         self.active: bool = False
         self.unexpected: int = 0  # inputs that the table does not have
-        self._sender = sender
         self._gateways = gateways
         self._info = info
         self._exchanges = Exchanges(memory, sender)
-        self.path_lost: Callable[[Nid], None] = self._exchanges.lost
+        self.path_lost: Callable[[NI, Nid], None] = self._exchanges.lost
         say = Notices(state.clock, state.report).say
         self._say = say
         self._claims = Claims(
@@ -93,11 +94,12 @@ class Discovery:
             gateways.usable,
             gateways.leads_over,
         )
+        self._waiting = Waiting(state, sender, self._want)
         self._asking = Asking(state, gateways.needed_for, self._claims.suspect, self._want)
         # fmt: off
         self.merging: Merging = Merging(
             state.peers, self._claims, state.settings, state.report, say, peer_told, gateways.told,
-            self._asking, self._ask_who, self._discover_secured, self._move_waiting,
+            self._asking, self._ask_who, self._discover_secured, self._waiting.move,
         )
         # fmt: on
         self._secured_asked = 0  # under way
@@ -139,14 +141,14 @@ class Discovery:
         if nid.net.type == NetType.BOND:
             raise LNetError(errno.EINVAL, f"{nid} is not discovered but resolved: discover one of its slaves")
         waiter = Waiter(nid, done, self._state.mistake)
-        peer = self._peer_of(nid)
+        peer = self._waiting.peer_of(nid)
         if nid != LO_NID:
             if force:
                 self._doubt(peer)
                 self._ask_who(peer.members[nid], f"{WHO} {nid}")
             peer.attempts = 0  # who is asked for again and again is no liar
             peer.mark(_FORCE_PING | _FORCE_PUSH if force else 0, _UPTODATE)
-        self._wait(waiter, peer)
+        self._waiting.wait(waiter, peer)
 
     def _doubt(self, peer: Peer) -> None:
         """Somebody forces a discovery: if that changes no NIDs, what is held to be true may be wrong."""
@@ -176,21 +178,6 @@ class Discovery:
         if peer.flags & _DISCOVERED and not peer.flags & _DISCOVERING:
             self._answers.take_reply(peer, info)
             self._feed(peer, Input.PUSHED)
-
-    def _peer_of(self, nid: Nid) -> Peer:
-        pni = self._state.peers.learn(nid)
-        if pni is None:
-            if may_be_peer(nid):
-                raise LNetError(errno.ENOMEM, f"too many unknown peers: cannot remember {nid}")
-            raise LNetError(errno.EINVAL, f"{nid} cannot be a peer: give the NID of one interface")
-        return pni.peer
-
-    def _wait(self, waiter: Waiter, peer: Peer) -> None:
-        if peer.primary_nid == LO_NID:
-            self._state.defer(waiter.tell, None, peer)
-            return
-        peer.waiters.append(waiter)
-        self._feed(peer, Input.WANTED)
 
     def net_changed(self, net: LocalNet) -> None:
         """A net is there since now, or its tunables changed."""
@@ -245,7 +232,7 @@ class Discovery:
         if self._claims.certified(pni, vouches):
             self.peer_deprived(pni.peer)
         if pni.peer is not peer:
-            self._state.defer(self._move_waiting, peer, (pni.peer,))
+            self._state.defer(self._waiting.move, peer, (pni.peer,))
 
     def push_due(self, peer: Peer) -> bool:
         """Whether the peer should be told our NIDs (spec discovery.md §3)."""
@@ -288,22 +275,7 @@ class Discovery:
         peer.news = peer.merging = None
         peer.mark(remove=STATE_MASK | _DATA_PRESENT | _UPTODATE)
         if peer.parked or peer.waiters:
-            self._state.defer(self._move_on, peer)
-
-    def _move_on(self, peer: Peer) -> None:
-        parked, peer.parked = peer.parked, []
-        waiters, peer.waiters = peer.waiters, []
-        for msg in parked:
-            self._sender.relaunch(msg)
-        for waiter in waiters:
-            waiter.rounds += 1
-            try:
-                self._state.must_run()
-                if waiter.rounds > _MAX_ROUNDS:
-                    raise LNetError(errno.EAGAIN, f"{waiter.nid}: its peer changes all the time; try again")
-                self._wait(waiter, self._peer_of(waiter.nid))
-            except LNetError as refused:
-                waiter.tell(refused, None)
+            self._state.defer(self._waiting.move_on, peer)
 
     # Turns -----------------------------------------------------------------------------------------
 
@@ -336,12 +308,12 @@ class Discovery:
             self._state.defer(self._work)
 
     def _work(self) -> None:
-        """Turns of all that are queued, up to the first one with a part of a long list."""
+        """Turns of so many that are queued, up to the first one with a part of a long list."""
         self._scheduled = False
         queue, self._queue = self._queue, {}
         turns = iter(queue)
         try:
-            for peer in turns:
+            for peer in islice(turns, _AT_ONCE):
                 begun = peer.merging
                 if self.active:
                     self._turn(peer)
@@ -456,7 +428,7 @@ class Discovery:
                 )
             question = None if peer.check_nid is not None else self._claims.asks(peer)
             if self._claims.asks_suspect(peer):
-                peer.attempts -= 1  # others' lists may have brought it: no message fails for that
+                peer.attempts -= 1  # others' lists may have brought it: no message fails for its silence
             self._exchanges.ping(peer, question, self._answered)
         except LNetError as refused:
             peer.error = (refused.errno, refused.text)
@@ -484,12 +456,7 @@ class Discovery:
         peer.error = None
         peer.mark(_DISCOVERED, _REDISCOVER)
         self._gateways.discovered(peer, False)
-        parked, peer.parked = peer.parked, []
-        waiters, peer.waiters = peer.waiters, []
-        for msg in parked:
-            self._sender.relaunch(msg)
-        for waiter in waiters:
-            waiter.tell(None, peer)
+        self._waiting.known(peer)
         if peer.stale:
             peer.stale = False
             peer.mark(remove=_UPTODATE)
@@ -503,12 +470,7 @@ class Discovery:
         self._exchanges.end(peer, PING)
         self._exchanges.end(peer, PUSH)
         self._gateways.discovered(peer, True)
-        parked, peer.parked = peer.parked, []
-        waiters, peer.waiters = peer.waiters, []
-        for msg in parked:
-            self._sender.fail(msg, number, f"{peer.primary_nid} could not be discovered: {why}")
-        for waiter in waiters:
-            waiter.tell(LNetError(number, why), None)
+        self._waiting.fail(peer, number, why)
 
     # Events ----------------------------------------------------------------------------------------
 
@@ -519,14 +481,14 @@ class Discovery:
             if event.kind is EventKind.REPLY and not event.status:
                 self._take_reply(peer, event)
             else:
-                peer.error = error_of(event)
+                peer.error = error_of(event, peer.attempts)
                 self._ping_lost(peer)
         elif event.kind is EventKind.ACK and not event.status:
             peer.pushed_sequence = exchange.sequence
             self._exchanges.end(peer, PUSH)
             self._feed(peer, Input.ACK)
         else:
-            peer.error = error_of(event)
+            peer.error = error_of(event, peer.attempts + 1)
             self._push_lost(peer)
 
     def _take_reply(self, peer: Peer, event: Event) -> None:
@@ -539,7 +501,7 @@ class Discovery:
         except WireError:
             pass
         self._exchanges.end(peer, PING)
-        self._move_waiting(peer, self._claims.answered(peer, event.source))
+        self._waiting.move(peer, self._claims.answered(peer, event.source))
         source, sender = event.source, event.sender
         if info is None or info.truncated or not self._claims.is_answer(peer, source, sender, info):
             peer.mark(_PING_FAILED)
@@ -551,28 +513,19 @@ class Discovery:
         self._feed(peer, Input.REPLY)
 
     def _ping_lost(self, peer: Peer) -> None:
+        if peer.error is None:  # with its connection: it may break each time
+            peer.attempts += self._claims.asks_suspect(peer)
         others = self._claims.silent(peer) if peer.error is not None else None
         if others is not None:
             peer.error = None
-            self._move_waiting(peer, others)
+            self._waiting.move(peer, others)
         self._exchanges.end(peer, PING)
         peer.mark(_PING_FAILED)
         self._feed(peer, Input.PING_LOST)
 
-    def _move_waiting(self, peer: Peer, others: Iterable[Peer]) -> None:
-        """NIDs of a peer are other peers' from now on: who waits for those goes on there."""
-        for other in others:
-            nids = other.members
-            msgs = [msg for msg in peer.parked if msg.target in nids]
-            other.waiters += [waiter for waiter in peer.waiters if waiter.nid in nids]
-            peer.parked = [msg for msg in peer.parked if msg.target not in nids]
-            peer.waiters = [waiter for waiter in peer.waiters if waiter.nid not in nids]
-            self._feed(other, Input.WANTED)
-            for msg in msgs:
-                self._sender.relaunch(msg)
-
     def _push_lost(self, peer: Peer) -> None:
         self._exchanges.end(peer, PUSH)
+        peer.attempts += peer.error is None
         peer.mark(_PUSH_FAILED if peer.error else _FORCE_PUSH)  # lost: again, whatever it knows
         self._feed(peer, Input.PUSH_LOST)
 
