@@ -136,7 +136,7 @@ class Console:
             sid=sid,
         )
         roster.batches[DEFAULT_BATCH] = Batch(DEFAULT_BATCH, self._next_batch())
-        self._spawn(roster.keep_alive())
+        self._spawn(roster.keep_alive(self._spawn))
         self._restart_idle(roster)
         return await self._show_session(ask.SessionShow())
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
 
 from ulnet.core.status import LNetError, errno_text
 from ulnet.dlc.model_selftest import Brw, TestAdd
 from ulnet.nid import Nid
 from ulnet.selftest.exchange import Bulk, Exchange
-from ulnet.selftest.members import Batch, Group, Member, Test, plain_name, server_loop, span_of, why_of
+from ulnet.selftest.members import (
+    LONGEST_SILENCE,
+    Batch,
+    Group,
+    Member,
+    Test,
+    plain_name,
+    server_loop,
+    span_of,
+    why_of,
+)
 from ulnet.selftest.targets import pack_targets
 from ulnet.wire.selftest import PAGE
 from ulnet.wire.selftest_bodies import (
@@ -39,7 +49,8 @@ __all__ = ["DEFAULT_BATCH", "Roster"]
 
 DEFAULT_BATCH: Final = "batch"
 _LEAVE_TIMEOUT: Final = 5.0
-_LONGEST_SILENCE: Final = 25.0  # seconds; a quarter of what kernel nodes bear
+_WAKE_TIMEOUT: Final = 10.0
+_SHORTEST_SILENCE: Final = 2.5  # seconds; who bears less than that loses the session
 _U32: Final = 0xFFFFFFFF
 
 
@@ -64,7 +75,6 @@ class Roster:
         self.idle = idle
         self.force = force
         self.sid = sid
-        self.silence: float = _LONGEST_SILENCE  # how long nodes may hear nothing
         self.members: dict[Nid, Member] = {}
         self.groups: dict[str, Group] = {}
         self.batches: dict[str, Batch] = {}
@@ -143,7 +153,7 @@ class Roster:
             member.tells_rails = reply.mark == RAILS_KNOWN
             member.state, member.error = "active", ""
             if reply.timeout:
-                self.silence = min(self.silence, reply.timeout / 4)
+                member.silence = min(max(reply.timeout / 4, _SHORTEST_SILENCE), LONGEST_SILENCE)
         elif reply.status == errno.EBUSY:
             owner = Nid.from_nid4(reply.sid.nid)
             member.state, member.error = "busy", f"it has session {plain_name(reply.name)} of {owner}"
@@ -177,20 +187,27 @@ class Roster:
             member.joined = False
         member.state = "unknown"
 
-    async def keep_alive(self) -> None:
-        """Ask those that have heard nothing for a while, so that their session does not expire."""
+    async def keep_alive(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        """Ask those that have heard nothing for a while, so that their session does not expire.
+
+        Each question is work for `spawn`: who is silent does not delay others.
+        """
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self.silence / 2)
-            early = loop.time() - self.silence / 2
-            quiet = [one for one in self.members.values() if one.joined and one.heard <= early]
-            await asyncio.gather(*(self._wake(member) for member in quiet))
+            await asyncio.sleep(_SHORTEST_SILENCE / 2)
+            now = loop.time()
+            for member in self.members.values():
+                if member.joined and not member.wakes and member.heard <= now - member.silence / 2:
+                    member.wakes = True
+                    spawn(self._wake(member))
 
     async def _wake(self, member: Member) -> None:
         try:
-            await self.ask(member, lambda bits: DebugRequest(bits, self.sid), self.silence)
+            await self.ask(member, lambda bits: DebugRequest(bits, self.sid), _WAKE_TIMEOUT)
         except LNetError:
             return  # it counts as down now
+        finally:
+            member.wakes = False
 
     # Tests -----------------------------------------------------------------------------------------
 
