@@ -419,7 +419,9 @@ def _add_test(console: _Console, options: argparse.Namespace) -> int:
         brw=read_brw(options.parameters) if options.kind == "brw" else None,
         stop_on_error=not options.keep_going,
     )
-    console.tell(command)
+    lacks = [node for group in console.ask(command, told.GroupDocument).groups for node in group.nodes]
+    for node in {node.id: node for node in lacks}.values():
+        print(f"12345-{node.id} is {node.state}, and not in the test: {node.error}", file=sys.stderr)
     print("Test was added successfully")
     return 0
 

@@ -334,9 +334,9 @@ class Console:
             raise LNetError(errno.EEXIST, f"batch {command.name} exists: choose another name")
         roster.batches[command.name] = Batch(command.name, self._next_batch())
 
-    async def _add_test(self, command: ask.TestAdd) -> None:
+    async def _add_test(self, command: ask.TestAdd) -> GroupDocument:
         roster = self._roster()
-        await roster.add_test(roster.batch(command.batch), command, _ORDER_TIMEOUT)
+        return GroupDocument(await roster.add_test(roster.batch(command.batch), command, _ORDER_TIMEOUT))
 
     async def _run(self, command: ask.BatchRun) -> None:
         roster = self._roster()

@@ -95,6 +95,10 @@ class Group:
         """As documents show it."""
         return GroupView(self.name, [member.view() for member in self.members])
 
+    def without(self) -> GroupView:
+        """Those nodes of it that are not active."""
+        return GroupView(self.name, [member.view() for member in self.members if member.state != "active"])
+
 
 @dataclass(slots=True, eq=False)
 class Test:

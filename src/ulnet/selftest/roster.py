@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from ulnet.core.status import LNetError, errno_text
+from ulnet.dlc.documents_selftest import GroupView
 from ulnet.dlc.model_selftest import Brw, TestAdd
 from ulnet.nid import Nid
 from ulnet.node.turns import Turns
@@ -231,9 +232,13 @@ class Roster:
 
     # Tests -----------------------------------------------------------------------------------------
 
-    async def add_test(self, batch: Batch, command: TestAdd, timeout: float) -> None:
-        """Add a test: to the servers first, then to the clients. Raises LNetError."""
+    async def add_test(self, batch: Batch, command: TestAdd, timeout: float) -> list[GroupView]:
+        """Add a test: to the servers first, then to the clients. Raises LNetError.
+
+        It goes without the nodes that are not active: they are given back by groups.
+        """
         parameters = self._parameters(command.brw)
+        without = [self.group(name).without() for name in dict.fromkeys((command.source, command.sink))]
         clients, servers = (
             [member for member in self.group(name).members if member.state == "active"]
             for name in (command.source, command.sink)
@@ -275,6 +280,7 @@ class Roster:
         await self.each(clients, tell_client)
         kind = "ping" if command.brw is None else "brw"
         batch.tests.append(Test(kind, command.loop, command.concurrency, clients, servers))
+        return [group for group in without if group.nodes]
 
     def _parameters(self, brw: Brw | None) -> PingParameters | BulkBytes | BulkPages:
         if brw is None:
