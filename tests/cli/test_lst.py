@@ -172,6 +172,18 @@ def test_a_node_that_is_down_or_busy(lab: Lab, start: Callable[..., Lab]) -> Non
     lst(lab.daemons[2].path, "end_session", key="5")
 
 
+def test_nodes_that_a_test_goes_without_are_told(lab: Lab) -> None:
+    """It was added to the others without a word."""
+    lab.lst("new_session")
+    assert lab.lst("add_group", "c", lab.nids[1], "127.6.0.9@tcp").code == 1
+    assert lab.lst("add_group", "s", lab.nids[2]).code == 0
+    added = lab.lst("add_test", "--from", "c", "--to", "s", "ping")
+    assert (added.code, added.out) == (0, "Test was added successfully\n")
+    (line,) = added.err.splitlines()
+    assert line.startswith("12345-127.6.0.9@tcp is down, and not in the test: ")
+    assert lab.lst("add_test", "--from", "s", "--to", "s", "ping").err == ""
+
+
 def test_names_of_other_nodes_sessions_do_not_write_to_the_terminal(
     lab: Lab, start: Callable[..., Lab]
 ) -> None:

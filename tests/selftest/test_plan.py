@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from html import escape
@@ -224,6 +225,105 @@ async def test_errors_are_expectations_too(runner: Runner) -> None:
     report = await run_plan(plan(tests=[one_test(expect={"errors": 0})]), do)
     assert not report.good and report.tests[0].errors > 0
     assert "not as expected" in as_html(report)
+
+
+TWO = {"c": ["127.4.0.[1-2]@tcp"], "s": ["127.4.0.3@tcp"]}
+ANEW = "its counters fell: its session there began anew"
+
+
+def telling(runner: Runner, looks: Callable[[str, int], dict[str, Any]]) -> Callable[[Any], Any]:
+    """Commands of a run in which nodes tell other counters at each look: `looks(node, its how-manieth)`."""
+    seen: Counter[str] = Counter()
+
+    async def do(command: ask.Command) -> Any:
+        document = await runner.do(command)
+        for view in document.of if isinstance(command, ask.Counters) else ():
+            for node in view.nodes:
+                told = looks(node.id, seen[node.id])
+                seen[node.id] += 1
+                node.error = told.pop("error", "")
+                node.framework.update(told)
+        return document
+
+    return do
+
+
+async def test_a_node_that_is_lost_cancels_no_errors_of_others(runner: Runner) -> None:
+    """A client with 22 errors of an earlier test was killed: -22 errors were no more than 0."""
+
+    def looks(node: str, number: int) -> dict[str, Any]:
+        if node == "127.4.0.1@tcp":
+            return {"error": "it is gone"} if number >= 2 else {"ping_errors": 22}
+        return {"ping_errors": number if node == "127.4.0.2@tcp" else 0}
+
+    named = read_plan({"groups": TWO, "interval": 0.1, "tests": [one_test()]})
+    report = await run_plan(named, telling(runner, looks))
+    (test,) = report.tests
+    assert not report.error and not report.good and test.lost == {"127.4.0.1@tcp": "it is gone"}
+    assert [node.errors for node in test.nodes] == [1, len(test.samples) + 1]
+    assert test.errors == len(test.samples) + 2 and test.samples[-1].errors == test.errors
+    assert "  127.4.0.1@tcp: it is gone" in report_lines(report)
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "then"), [("brw_errors", 4_000_000_000, 0), ("running_ms", 5000, 20)]
+)
+async def test_a_client_whose_counters_fall_is_lost(
+    runner: Runner, count: str, first: int, then: int
+) -> None:
+    """It restarted, or lied to hide the errors of others."""
+
+    def looks(node: str, number: int) -> dict[str, Any]:
+        if node == "127.4.0.1@tcp":
+            return {count: then if number >= 2 else first}
+        return {"brw_errors": number}
+
+    named = read_plan({"groups": TWO, "interval": 0.1, "tests": [one_test()]})
+    report = await run_plan(named, telling(runner, looks))
+    (test,) = report.tests
+    assert not report.good and test.lost == {"127.4.0.1@tcp": ANEW}
+    assert test.nodes[0].errors == 1 and test.errors > 1
+    assert all(sample.errors > 0 for sample in test.samples)
+
+
+async def test_a_server_that_is_lost_is_named(runner: Runner) -> None:
+    def looks(node: str, number: int) -> dict[str, Any]:
+        return {"error": "<gone>"} if number and node == "127.4.0.3@tcp" else {}
+
+    report = await run_plan(plan(tests=[one_test()]), telling(runner, looks))
+    assert not report.good and report.tests[0].errors == 1
+    assert "  127.4.0.3@tcp: <gone>" in report_lines(report) and "127.4.0.3@tcp: &lt;gone&gt;" in as_html(
+        report
+    )
+
+
+async def test_pairs_of_a_matrix_hide_no_errors_either(runner: Runner) -> None:
+    def looks(node: str, number: int) -> dict[str, Any]:
+        if node == "127.4.0.1@tcp":
+            return {"error": "gone"} if number else {"ping_errors": 22}
+        return {"ping_errors": number}
+
+    matrix = {"group": "c", "seconds": 0.1}
+    named = read_plan({"groups": TWO, "interval": 0.1, "matrix": matrix})
+    report = await run_plan(named, telling(runner, looks))
+    (test,) = report.tests
+    assert [cell.errors for cell in test.cells] == [2, 2] and test.errors == 4
+    assert not report.good and test.lost == {"127.4.0.1@tcp": "gone"}
+
+
+async def test_a_node_that_a_test_goes_without_is_an_error(runner: Runner) -> None:
+    async def do(command: ask.Command) -> Any:
+        if isinstance(command, ask.TestAdd):
+            assert runner.console.roster is not None
+            member = runner.console.roster.groups["c"].members[0]
+            member.state, member.error = "down", "no answer"
+        return await runner.do(command)
+
+    report = await run_plan(read_plan({"groups": TWO, "interval": 0.1, "tests": [one_test()]}), do)
+    (test,) = report.tests
+    assert not report.good and test.errors == 1
+    assert test.lost == {"127.4.0.1@tcp": "it is down, and not in the test: no answer"}
+    assert [node.rate > 0 for node in test.nodes] == [False, True]
 
 
 async def test_a_node_that_is_not_there_ends_the_run(runner: Runner) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from ulnet.dlc import model_selftest as ask
 from ulnet.dlc.documents_selftest import CountersDocument, GroupDocument
 from ulnet.selftest import Selftest
 from ulnet.selftest.console import Console
+from ulnet.selftest.exchange import Incoming
 from ulnet.sim import LinkParams, Simulation
 from ulnet.sim.node import SimNode
-from ulnet.wire.selftest_bodies import MakeSessionRequest
+from ulnet.wire.selftest_bodies import MakeSessionReply, MakeSessionRequest, Reply
 from ulnet.wire.selftest_values import ANY_SESSION, BULK_LEN, Service, SessionId
 
 pytestmark = pytest.mark.requirement("LST")
@@ -82,6 +84,55 @@ def test_a_console_keeps_sessions_alive() -> None:
     nodes[0].spawn(console.close())
     sim.run(1.0)
     assert tests[1].framework.session is None
+
+
+def test_the_pace_of_one_member_is_not_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that says that its session ends after a second had all others asked eight times a second.
+
+    Those that needed a quarter of a second for an answer counted as down.
+    """
+    sim, nodes, tests, console = lab(4)
+
+    def says(number: int, timeout: int, seconds: float) -> None:
+        answer = tests[number].framework.answer
+
+        async def slow(incoming: Incoming) -> Reply | None:
+            await asyncio.sleep(seconds)
+            reply = await answer(incoming)
+            return replace(reply, timeout=timeout) if isinstance(reply, MakeSessionReply) else reply
+
+        monkeypatch.setattr(tests[number].framework, "answer", slow)
+
+    says(1, 1, 0.0)
+    says(2, 100, 1.0)
+    says(3, 1, 2.0)
+    ids = [str(node.nid) for node in nodes]
+    Told(nodes[0], console, ask.SessionNew(idle=0), ask.GroupAdd("g", ids[1:]))
+    sim.run(5.0)
+    begun = [test.exchange.received for test in tests]
+    looks: list[ask.Command | float] = [1.0, ask.GroupList(["g"])]
+    told = Told(nodes[0], console, *looks * 100)
+    sim.run(101.0)
+    for document in told.answers:
+        assert [node.state for node in document.groups[0].nodes] == ["active"] * 3
+    asked = [test.exchange.received - before for test, before in zip(tests, begun, strict=True)]
+    assert 40 <= asked[1] <= 80 and 4 <= asked[2] <= 8 and 20 <= asked[3] <= 80
+    nodes[0].spawn(console.close())
+    sim.run(10.0)
+
+
+def test_a_silent_member_does_not_delay_what_keeps_others_alive() -> None:
+    """Nodes whose sessions end after ten seconds: the first question came after 12.5 s."""
+    sim, nodes, tests, console = lab(3, session_timeout=10.0)
+    ids = [str(node.nid) for node in nodes[1:]]
+    Told(nodes[0], console, ask.SessionNew(idle=0), ask.GroupAdd("g", ids))
+    sim.run(1.0)
+    session = tests[1].framework.session
+    nodes[2].kill(silent=True)
+    sim.run(100.0)
+    assert session is not None and tests[1].framework.session is session
+    nodes[0].spawn(console.close())
+    sim.run(10.0)
 
 
 def test_a_session_without_commands_ends() -> None:

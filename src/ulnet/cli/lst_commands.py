@@ -252,7 +252,8 @@ def _why(error: str) -> str:
 
 
 def _add_group(console: _Console, options: argparse.Namespace) -> int:
-    group = console.ask(model.GroupAdd(options.name, options.ids), told.GroupDocument).groups[0]
+    command = model.GroupAdd(options.name, options.ids)
+    group = console.ask(command, told.GroupDocument, command.timeout * 16).groups[0]
     bad = [node for node in group.nodes if node.state != "active"]
     for node in bad:
         print(f"12345-{node.id} is {node.state}: {node.error}", file=sys.stderr)
@@ -276,7 +277,7 @@ def _update_group(console: _Console, options: argparse.Namespace) -> int:
         states = ["busy", "down", "unknown"]
     remove = [options.remove] if options.remove else []
     command = model.GroupUpdate(options.name, states, remove, options.refresh)
-    group = console.ask(command, told.GroupDocument).groups[0]
+    group = console.ask(command, told.GroupDocument, command.timeout * 16).groups[0]
     print("Group is updated")
     return 0 if all(node.state == "active" for node in group.nodes) or not options.refresh else 1
 
@@ -418,7 +419,9 @@ def _add_test(console: _Console, options: argparse.Namespace) -> int:
         brw=read_brw(options.parameters) if options.kind == "brw" else None,
         stop_on_error=not options.keep_going,
     )
-    console.tell(command)
+    lacks = [node for group in console.ask(command, told.GroupDocument).groups for node in group.nodes]
+    for node in {node.id: node for node in lacks}.values():
+        print(f"12345-{node.id} is {node.state}, and not in the test: {node.error}", file=sys.stderr)
     print("Test was added successfully")
     return 0
 

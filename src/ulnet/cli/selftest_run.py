@@ -41,6 +41,7 @@ _BAR: Final = 20  # characters, at most
 _DOCUMENTS: Final[dict[type[Any], Any]] = {
     ask.SessionNew: told.SessionDocument,
     ask.GroupAdd: told.GroupDocument,
+    ask.TestAdd: told.GroupDocument,
     ask.Counters: told.CountersDocument,
     ask.BatchStop: told.ActiveDocument,
     ask.BatchQuery: told.ActiveDocument,
@@ -205,7 +206,7 @@ def report_lines(report: Report) -> list[str]:
             f"{test.name}: {test.kind}, {test.bandwidth:.2f} MiB/s, {test.rate:.0f} requests/s, "
             f"{test.errors} errors"
         )
-        lines += [f"  {node.id}: {node.lost}" for node in test.nodes if node.lost]
+        lines += [f"  {node}: {why}" for node, why in test.lost.items()]
         lines += [
             f"  {one.node}, rail {one.rail}: {one.bandwidth:.2f} MiB/s, {one.rate:.0f} requests/s, "
             f"{one.errors} errors"

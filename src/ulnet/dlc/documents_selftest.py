@@ -39,7 +39,7 @@ class GroupView(Struct):
 
 
 class GroupDocument(Struct):
-    """`lst list_group`, and what became of the nodes of `lst add_group`."""
+    """`lst list_group`, what became of nodes in `lst add_group`, and whom a test of `lst add_test` lacks."""
 
     groups: list[GroupView]
 

@@ -46,7 +46,6 @@ __all__ = ["Console"]
 
 _ORDER_TIMEOUT: Final = 10.0  # seconds for an answer to an order
 _MOST_RAILS: Final = 64  # of a node
-_MOST_AT_ONCE: Final = 256  # nodes that are asked at the same time
 
 
 class Console:
@@ -136,7 +135,7 @@ class Console:
             sid=sid,
         )
         roster.batches[DEFAULT_BATCH] = Batch(DEFAULT_BATCH, self._next_batch())
-        self._spawn(roster.keep_alive())
+        self._spawn(roster.keep_alive(self._spawn))
         self._restart_idle(roster)
         return await self._show_session(ask.SessionShow())
 
@@ -252,7 +251,7 @@ class Console:
             members = [roster.members.get(nid) or Member(nid) for nid in nids]
         else:
             members = list(roster.members.values())
-        return PingedDocument(await self._each(members, lambda one: self._ping_one(one, command.timeout)))
+        return PingedDocument(await roster.each(members, lambda one: self._ping_one(one, command.timeout)))
 
     async def _ping_one(self, member: Member, timeout: float) -> PingedView:
         roster = self._roster()
@@ -267,16 +266,6 @@ class Console:
         owner = str(Nid.from_nid4(reply.sid.nid))
         return PingedView(str(member.nid), state, plain_name(reply.name), owner)
 
-    @staticmethod
-    async def _each(members: Sequence[Member], work: Callable[[Member], Awaitable[Any]]) -> list[Any]:
-        turns = asyncio.Semaphore(_MOST_AT_ONCE)
-
-        async def one(member: Member) -> Any:
-            async with turns:
-                return await work(member)
-
-        return await asyncio.gather(*(one(member) for member in members))
-
     async def _counters(self, command: ask.Counters) -> CountersDocument:
         roster = self._roster()
         found: list[tuple[str, list[Member]]] = []
@@ -287,7 +276,7 @@ class Console:
         if not command.of:
             found.append((roster.name, list(roster.members.values())))
         each = list(dict.fromkeys(member for _, members in found for member in members))
-        told = await self._each(each, lambda one: self._counters_of(one, command))
+        told = await roster.each(each, lambda one: self._counters_of(one, command))
         by_member = dict(zip(each, told, strict=True))
         return CountersDocument(
             [CountersView(name, [by_member[one] for one in members]) for name, members in found]
@@ -345,9 +334,9 @@ class Console:
             raise LNetError(errno.EEXIST, f"batch {command.name} exists: choose another name")
         roster.batches[command.name] = Batch(command.name, self._next_batch())
 
-    async def _add_test(self, command: ask.TestAdd) -> None:
+    async def _add_test(self, command: ask.TestAdd) -> GroupDocument:
         roster = self._roster()
-        await roster.add_test(roster.batch(command.batch), command, _ORDER_TIMEOUT)
+        return GroupDocument(await roster.add_test(roster.batch(command.batch), command, _ORDER_TIMEOUT))
 
     async def _run(self, command: ask.BatchRun) -> None:
         roster = self._roster()
@@ -381,7 +370,7 @@ class Console:
             return f"{member.nid}: {errno_text(reply.status)}" if reply.status else ""
 
         joined = [member for member in batch.members if member.joined]
-        return [text for text in await self._each(joined, order) if text]
+        return [text for text in await roster.each(joined, order) if text]
 
     async def _stop(self, command: ask.BatchStop) -> ActiveDocument:
         roster = self._roster()
@@ -426,7 +415,7 @@ class Console:
             assert isinstance(reply, BatchReply)
             return ActiveView(str(member.nid), reply.active, errno_text(reply.status) if reply.status else "")
 
-        views: list[ActiveView] = await self._each(members, one)
+        views: list[ActiveView] = await roster.each(members, one)
         if not test and members == batch.clients and not any(view.active for view in views):
             batch.stopped()
         return views

@@ -51,6 +51,8 @@ def _test(test: TestResult) -> Iterator[str]:
             for one in test.nodes
         ]
         yield _table(("client", "MiB/s", "requests/s", "errors", ""), rows)
+    for node, why in test.lost.items():
+        yield f'<p class="bad">{escape(node)}: {escape(why)}</p>'
     if test.rails:
         rows = [
             (one.node, one.rail, f"{one.bandwidth:.2f}", f"{one.rate:.0f}", f"{one.errors}")

@@ -13,6 +13,7 @@ from ulnet.nid import Nid, NidError, NidList
 
 __all__ = [
     "IDLE",
+    "LONGEST_SILENCE",
     "RUNNING",
     "Batch",
     "Group",
@@ -29,6 +30,7 @@ __all__ = [
 State = Literal["active", "busy", "down", "unknown"]
 IDLE: Final = 0xB0
 RUNNING: Final = 0xB1
+LONGEST_SILENCE: Final = 25.0  # seconds; a quarter of what kernel nodes bear
 _MOST_IDS: Final = 4096
 _PID: Final = re.compile(r"\A\d+-")
 
@@ -62,8 +64,9 @@ def why_of(nid: Nid, failed: LNetError) -> str:
 class Member:
     """A node. `heard` is when it last answered, by the loop's clock; `refs` how many groups have it.
 
-    It has `joined` while it has the session, as far as is known; it may be down then. `tells_rails` is
-    whether it can be asked for its rails.
+    It has `joined` while it has the session, as far as is known; it may be down then. `silence` is for how
+    many seconds it may hear nothing; it `wakes` while it is asked for that reason. `tells_rails` is whether
+    it can be asked for its rails.
     """
 
     nid: Nid
@@ -71,6 +74,8 @@ class Member:
     error: str = ""
     joined: bool = False
     heard: float = 0.0
+    silence: float = LONGEST_SILENCE
+    wakes: bool = False
     refs: int = 0
     tells_rails: bool = False
 
@@ -89,6 +94,10 @@ class Group:
     def view(self) -> GroupView:
         """As documents show it."""
         return GroupView(self.name, [member.view() for member in self.members])
+
+    def without(self) -> GroupView:
+        """Those nodes of it that are not active."""
+        return GroupView(self.name, [member.view() for member in self.members if member.state != "active"])
 
 
 @dataclass(slots=True, eq=False)

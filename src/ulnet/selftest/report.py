@@ -36,13 +36,13 @@ class Sample(msgspec.Struct):
 
 
 class NodeResult(msgspec.Struct):
-    """One client over the whole test: MiB/s, requests/s, and errors of its session."""
+    """One client over the whole test: MiB/s, requests/s, and errors of its session; 1 where it was lost."""
 
     id: str
     bandwidth: float
     rate: float
     errors: int
-    lost: str = ""  # why it could not be asked in the end
+    lost: str = ""  # why it could not be asked in the end, or what it told cannot be compared
 
 
 class RailResult(msgspec.Struct):
@@ -75,7 +75,10 @@ class Cell(msgspec.Struct):
 
 
 class TestResult(msgspec.Struct):
-    """One test, or a matrix, where `cells` are its pairs. `no_rails` are nodes whose rails are not known."""
+    """One test, or a matrix, where `cells` are its pairs. `no_rails` are nodes whose rails are not known.
+
+    `lost` are clients and servers that were lost, and why; each is one of the errors.
+    """
 
     __test__ = False
 
@@ -88,6 +91,7 @@ class TestResult(msgspec.Struct):
     nodes: list[NodeResult] = []
     rails: list[RailResult] = []
     no_rails: list[str] = []
+    lost: dict[str, str] = {}
     samples: list[Sample] = []
     cells: list[Cell] = []
     expectations: list[Met] = []

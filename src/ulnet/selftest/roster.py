@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 from ulnet.core.status import LNetError, errno_text
+from ulnet.dlc.documents_selftest import GroupView
 from ulnet.dlc.model_selftest import Brw, TestAdd
 from ulnet.nid import Nid
+from ulnet.node.turns import Turns
 from ulnet.selftest.exchange import Bulk, Exchange
-from ulnet.selftest.members import Batch, Group, Member, Test, plain_name, server_loop, span_of, why_of
+from ulnet.selftest.members import (
+    LONGEST_SILENCE,
+    Batch,
+    Group,
+    Member,
+    Test,
+    plain_name,
+    server_loop,
+    span_of,
+    why_of,
+)
+from ulnet.selftest.sessions import ASK_AT_ONCE
 from ulnet.selftest.targets import pack_targets
 from ulnet.wire.selftest import PAGE
 from ulnet.wire.selftest_bodies import (
@@ -39,7 +52,9 @@ __all__ = ["DEFAULT_BATCH", "Roster"]
 
 DEFAULT_BATCH: Final = "batch"
 _LEAVE_TIMEOUT: Final = 5.0
-_LONGEST_SILENCE: Final = 25.0  # seconds; a quarter of what kernel nodes bear
+_WAKE_TIMEOUT: Final = 10.0
+_MOST_AT_ONCE: Final = 256  # nodes that are asked at the same time
+_SHORTEST_SILENCE: Final = 2.5  # seconds; who bears less than that loses the session
 _U32: Final = 0xFFFFFFFF
 
 
@@ -64,10 +79,10 @@ class Roster:
         self.idle = idle
         self.force = force
         self.sid = sid
-        self.silence: float = _LONGEST_SILENCE  # how long nodes may hear nothing
         self.members: dict[Nid, Member] = {}
         self.groups: dict[str, Group] = {}
         self.batches: dict[str, Batch] = {}
+        self._turns: Turns = Turns(asyncio.get_running_loop(), ASK_AT_ONCE)
 
     # What there is ---------------------------------------------------------------------------------
 
@@ -105,6 +120,8 @@ class Roster:
         bulk: Bulk | None = None,
     ) -> Reply:
         """The reply of a node; whether it is there is noted. Raises LNetError."""
+        if not self._turns.take():
+            await self._turns.wait(self)
         request = make(self._exchange.next_id())
         try:
             message = await self._exchange.call(
@@ -123,10 +140,22 @@ class Roster:
             member.state = "active" if member.joined else "unknown"
         return reply
 
+    async def each(self, members: Sequence[Member], work: Callable[[Member], Awaitable[Any]]) -> list[Any]:
+        """What work with each node gives; many nodes have their turn when others are done."""
+        told: list[Any] = [None] * len(members)
+        left = iter(enumerate(members))
+
+        async def some() -> None:
+            for index, member in left:
+                told[index] = await work(member)
+
+        await asyncio.gather(*(some() for _ in members[:_MOST_AT_ONCE]))
+        return told
+
     async def join(self, members: Iterable[Member], timeout: float) -> None:
         """Make the session on nodes that have it not."""
         wanted = [member for member in members if member.state != "active"]
-        await asyncio.gather(*(self._join(member, timeout) for member in wanted))
+        await self.each(wanted, lambda member: self._join(member, timeout))
 
     async def _join(self, member: Member, timeout: float) -> None:
         try:
@@ -143,7 +172,7 @@ class Roster:
             member.tells_rails = reply.mark == RAILS_KNOWN
             member.state, member.error = "active", ""
             if reply.timeout:
-                self.silence = min(self.silence, reply.timeout / 4)
+                member.silence = min(max(reply.timeout / 4, _SHORTEST_SILENCE), LONGEST_SILENCE)
         elif reply.status == errno.EBUSY:
             owner = Nid.from_nid4(reply.sid.nid)
             member.state, member.error = "busy", f"it has session {plain_name(reply.name)} of {owner}"
@@ -166,7 +195,7 @@ class Roster:
     async def leave(self, members: Iterable[Member]) -> None:
         """Remove the session from nodes that have it."""
         there = [member for member in members if member.joined]
-        await asyncio.gather(*(self._leave(member) for member in there))
+        await self.each(there, self._leave)
 
     async def _leave(self, member: Member) -> None:
         try:
@@ -177,26 +206,39 @@ class Roster:
             member.joined = False
         member.state = "unknown"
 
-    async def keep_alive(self) -> None:
-        """Ask those that have heard nothing for a while, so that their session does not expire."""
+    async def keep_alive(self, spawn: Callable[[Coroutine[Any, Any, Any]], None]) -> None:
+        """Ask those that have heard nothing for a while, so that their session does not expire.
+
+        Their questions are work for `spawn`: who is silent does not delay those that are due later.
+        """
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self.silence / 2)
-            early = loop.time() - self.silence / 2
-            quiet = [one for one in self.members.values() if one.joined and one.heard <= early]
-            await asyncio.gather(*(self._wake(member) for member in quiet))
+            await asyncio.sleep(_SHORTEST_SILENCE / 2)
+            now = loop.time()
+            there = [member for member in self.members.values() if member.joined and not member.wakes]
+            quiet = [member for member in there if member.heard <= now - member.silence / 2]
+            for member in quiet:
+                member.wakes = True
+            if quiet:
+                spawn(self.each(quiet, self._wake))
 
     async def _wake(self, member: Member) -> None:
         try:
-            await self.ask(member, lambda bits: DebugRequest(bits, self.sid), self.silence)
+            await self.ask(member, lambda bits: DebugRequest(bits, self.sid), _WAKE_TIMEOUT)
         except LNetError:
             return  # it counts as down now
+        finally:
+            member.wakes = False
 
     # Tests -----------------------------------------------------------------------------------------
 
-    async def add_test(self, batch: Batch, command: TestAdd, timeout: float) -> None:
-        """Add a test: to the servers first, then to the clients. Raises LNetError."""
+    async def add_test(self, batch: Batch, command: TestAdd, timeout: float) -> list[GroupView]:
+        """Add a test: to the servers first, then to the clients. Raises LNetError.
+
+        It goes without the nodes that are not active: they are given back by groups.
+        """
         parameters = self._parameters(command.brw)
+        without = [self.group(name).without() for name in dict.fromkeys((command.source, command.sink))]
         clients, servers = (
             [member for member in self.group(name).members if member.state == "active"]
             for name in (command.source, command.sink)
@@ -223,8 +265,10 @@ class Roster:
         async def tell_server(member: Member) -> None:
             _must_be_good(member, await self.ask(member, request, timeout))
 
-        async def tell_client(index: int, member: Member) -> None:
-            targets = span_of(index, servers, command.distribute, command.span)
+        indices = {member: index for index, member in enumerate(clients)}
+
+        async def tell_client(member: Member) -> None:
+            targets = span_of(indices[member], servers, command.distribute, command.span)
             packed = pack_targets(targets)
             bulk = Bulk(self._exchange.next_bulk_id(), packed, len(packed), source=True, optional=True)
             more = {
@@ -232,10 +276,11 @@ class Roster:
             }  # fmt: skip
             _must_be_good(member, await self.ask(member, lambda bits: request(bits, **more), timeout, bulk))
 
-        await asyncio.gather(*(tell_server(member) for member in servers))
-        await asyncio.gather(*(tell_client(index, member) for index, member in enumerate(clients)))
+        await self.each(servers, tell_server)
+        await self.each(clients, tell_client)
         kind = "ping" if command.brw is None else "brw"
         batch.tests.append(Test(kind, command.loop, command.concurrency, clients, servers))
+        return [group for group in without if group.nodes]
 
     def _parameters(self, brw: Brw | None) -> PingParameters | BulkBytes | BulkPages:
         if brw is None:

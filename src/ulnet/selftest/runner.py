@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from ulnet.core.status import LNetError
 from ulnet.dlc import model_selftest as ask
-from ulnet.dlc.documents_selftest import ActiveDocument, CountersDocument, GroupDocument, NodeCounters
+from ulnet.dlc.documents_selftest import (
+    ActiveDocument,
+    CountersDocument,
+    GroupDocument,
+    NodeCounters,
+    NodeView,
+)
 from ulnet.selftest.members import read_ids
 from ulnet.selftest.plan import Matrix, Plan, TestPlan
 from ulnet.selftest.report import Cell, NodeResult, RailResult, Report, Sample, TestResult, judge
@@ -79,9 +85,10 @@ class _Run:
         )
         # fmt: on
         await self._do(ask.BatchAdd(batch))
-        await self._do(added)
+        lacks = await self._do(added)
         everybody = [test.source] if test.source == test.sink else [test.source, test.sink]
         before = await self._counters(everybody)
+        before.update((one.id, NodeCounters(one.id, error=_not_in(one))) for one in _nodes(lacks))
         clients = list(await self._counters([test.source]))
         began = _now()
         await self._do(ask.BatchRun(batch))
@@ -102,7 +109,9 @@ class _Run:
         result.bandwidth = sum(node.bandwidth for node in result.nodes)
         result.rate = sum(node.rate for node in result.nodes)
         # What was under way when the batch was stopped may fail, and does not count.
-        result.errors = _errors(last.values()) - _errors(before.values())
+        everyone = _each(before, last)
+        result.errors = sum(node.errors for node in everyone)
+        result.lost = {node.id: node.lost for node in everyone if node.lost}
         judge(result, test.expect)
         return result
 
@@ -115,7 +124,7 @@ class _Run:
         result = TestResult("matrix", _kind(matrix.brw), matrix.seconds, 0.0, 0.0, 0)
         rounds = pairs_in_rounds(nodes, matrix.flows)
         for number, pairs in enumerate(rounds):
-            result.cells += await self._round(matrix, names, number, pairs)
+            await self._round(matrix, names, number, pairs, result)
             spread = {f"{cell.source} to {cell.sink}": cell.bandwidth for cell in result.cells[-len(pairs) :]}
             errors = sum(cell.errors for cell in result.cells)
             self._progress("matrix", (number + 1) / len(rounds), Sample(float(number), spread, errors))
@@ -126,8 +135,13 @@ class _Run:
         return result
 
     async def _round(
-        self, matrix: Matrix, names: dict[str, str], number: int, pairs: Sequence[tuple[str, str]]
-    ) -> list[Cell]:
+        self,
+        matrix: Matrix,
+        names: dict[str, str],
+        number: int,
+        pairs: Sequence[tuple[str, str]],
+        result: TestResult,
+    ) -> None:
         batches = [f"pair-{number}-{index}" for index in range(len(pairs))]
         for batch, (source, sink) in zip(batches, pairs, strict=True):
             await self._do(ask.BatchAdd(batch))
@@ -143,13 +157,11 @@ class _Run:
         await asyncio.sleep(matrix.seconds)
         after = await self._counters(of)
         await self._stop(batches)
-        cells = []
+        nodes = {node.id: node for node in _each(before, after)}
         for source, sink in pairs:
-            node = _node(source, before.get(source), after.get(source))
-            both = [(before[one], after[one]) for one in (source, sink) if one in before and one in after]
-            errors = sum(_errors([late]) - _errors([early]) for early, late in both) + bool(node.lost)
-            cells.append(Cell(source, sink, node.bandwidth, node.rate, errors))
-        return cells
+            node, errors = nodes[source], nodes[source].errors + nodes[sink].errors
+            result.cells.append(Cell(source, sink, node.bandwidth, node.rate, errors))
+        result.lost.update((node.id, node.lost) for node in nodes.values() if node.lost)
 
     async def _counters(self, groups: Sequence[str]) -> _Counters:
         document = await self._do(ask.Counters(list(groups), rails=True))
@@ -206,21 +218,41 @@ def _bulk(node: NodeCounters) -> int:
     return node.rpc.get("bulk_get", 0) + node.rpc.get("bulk_put", 0)
 
 
-def _errors(nodes: Iterable[NodeCounters]) -> int:
-    """What sessions counted, and nodes that do not answer."""
-    names = ("brw_errors", "ping_errors")
-    return sum(sum(node.framework.get(name, 0) for name in names) + bool(node.error) for node in nodes)
+def _nodes(document: GroupDocument) -> Iterable[NodeView]:
+    return (node for group in document.groups for node in group.nodes)
+
+
+def _not_in(node: NodeView) -> str:
+    return f"it is {node.state}, and not in the test: {node.error}"
+
+
+def _errors(node: NodeCounters) -> int:
+    """What its session counted."""
+    return node.framework.get("brw_errors", 0) + node.framework.get("ping_errors", 0)
+
+
+def _each(before: _Counters, after: _Counters) -> list[NodeResult]:
+    """What all nodes did between two looks."""
+    return [_node(name, before.get(name), after.get(name)) for name in {**before, **after}]
 
 
 def _node(name: str, before: NodeCounters | None, after: NodeCounters | None) -> NodeResult:
-    """What a client did between two looks."""
+    """What a node did between two looks; one that was lost counts as an error."""
     lost = next((one.error for one in (before, after) if one is not None and one.error), "")
     if lost or before is None or after is None or after.at <= before.at:
         return NodeResult(name, 0.0, 0.0, 1, lost or "it was not asked")
+    if _began_anew(before, after):
+        return NodeResult(name, 0.0, 0.0, 1, "its counters fell: its session there began anew")
     elapsed = after.at - before.at
-    bandwidth = max(_bulk(after) - _bulk(before), 0) / elapsed / _MIB
+    bandwidth = (_bulk(after) - _bulk(before)) / elapsed / _MIB
     rate = max(after.rpc.get("rpcs_sent", 0) - before.rpc.get("rpcs_sent", 0), 0) / elapsed
-    return NodeResult(name, bandwidth, rate, _errors([after]) - _errors([before]))
+    return NodeResult(name, bandwidth, rate, _errors(after) - _errors(before))
+
+
+def _began_anew(before: NodeCounters, after: NodeCounters) -> bool:
+    """Whether something fell that only grows; 32 bits of requests may run over."""
+    grow = [(_bulk(one), _errors(one), one.framework.get("running_ms", 0)) for one in (before, after)]
+    return any(late < early for early, late in zip(*grow, strict=True))
 
 
 def _rails(name: str, before: NodeCounters | None, after: NodeCounters) -> list[RailResult]:
@@ -244,4 +276,4 @@ def _sample(clients: Sequence[str], first: _Counters, last: _Counters, now: _Cou
         for name, node in now.items()
         if node.rails
     }
-    return Sample(at, spread, _errors(now.values()) - _errors(first.values()), rails)
+    return Sample(at, spread, sum(node.errors for node in _each(first, now)), rails)
