@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from ulnet.core.status import LNetError, errno_text
@@ -52,6 +53,7 @@ __all__ = ["DEFAULT_BATCH", "Roster"]
 
 DEFAULT_BATCH: Final = "batch"
 _LEAVE_TIMEOUT: Final = 5.0
+_ALL_LEAVE_TIMEOUT: Final = 15.0  # thousands may be silent, and their sessions expire
 _WAKE_TIMEOUT: Final = 10.0
 _MOST_AT_ONCE: Final = 256  # nodes that are asked at the same time
 _SHORTEST_SILENCE: Final = 2.5  # seconds; who bears less than that loses the session
@@ -194,8 +196,12 @@ class Roster:
 
     async def leave(self, members: Iterable[Member]) -> None:
         """Remove the session from nodes that have it."""
-        there = [member for member in members if member.joined]
-        await self.each(there, self._leave)
+        there = sorted((member for member in members if member.joined), key=lambda one: one.state == "down")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ALL_LEAVE_TIMEOUT):
+                await self.each(there, self._leave)
+        for member in there:
+            member.joined = False
 
     async def _leave(self, member: Member) -> None:
         try:
