@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
@@ -108,6 +110,33 @@ async def test_a_stream_that_nobody_holds_is_ended(client: Client, server: Serve
     await source.ended.wait()
     await quiet(server)
     assert client.under_way == 0
+
+
+async def test_nothing_of_a_handler_that_was_cancelled_waits_for_the_collector(nodes: Nodes) -> None:
+    """Thousands of them would, and the loop would stop for as long as all are looked through."""
+    service = Service("held")
+    held: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
+
+    @service.stream("wait")
+    async def wait(call: Call) -> AsyncIterator[bytes]:
+        yield b"begun"
+        never = asyncio.Event()
+        held.add(never)
+        await never.wait()
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with Server(service, nodes[1]) as server, Client(nodes[0], SERVER, "held") as client:
+            stream = client.stream("wait")
+            await anext(stream)
+            while not held:
+                await asyncio.sleep(0.01)
+            stream.close()
+            await quiet(server)
+        assert not held
+    finally:
+        gc.enable()
 
 
 async def test_what_the_handler_raises_comes_behind_its_chunks(client: Client) -> None:

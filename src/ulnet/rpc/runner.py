@@ -50,6 +50,8 @@ class _Rest:
             except GeneratorExit as raised:  # by the handler itself
                 outcome.failed = raised
                 break
+            finally:
+                value = None  # what was thrown holds this frame, by its traceback
 
 
 def _decoded(call: Call) -> int:
