@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ulnet.nid import Nid
 from ulnet.rpc.call import Call
 from ulnet.rpc.handlers import Outcome, Steps, steps_of
-
-if TYPE_CHECKING:
-    from ulnet.nid import Nid
 
 __all__ = ["Runner"]
 
