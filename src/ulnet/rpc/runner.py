@@ -32,9 +32,10 @@ class _Rest:
 
     def __await__(self) -> Generator[Any, Any, None]:
         steps, outcome, run, awaited = self._steps, self._outcome, self._context.run, self._awaited
+        value: Any = None
         while awaited is not outcome:
             step: Callable[[Any], Any] = steps.send
-            value: Any = None
+            value = None
             try:
                 value = yield awaited
             except GeneratorExit:  # the loop is gone
@@ -50,8 +51,7 @@ class _Rest:
             except GeneratorExit as raised:  # by the handler itself
                 outcome.failed = raised
                 break
-            finally:
-                value = None  # what was thrown holds this frame, by its traceback
+        value = None  # what was thrown holds this frame, by its traceback
 
 
 def _decoded(call: Call) -> int:
