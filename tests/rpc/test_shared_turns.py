@@ -6,6 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from contextvars import copy_context
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from ulnet import Node
 from ulnet.node.turns import Turns
 from ulnet.node.watch import Watch
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.runner import Runner
 from ulnet.rpc.topic import Topic
 from ulnet.sim import Simulation
 
@@ -188,6 +192,52 @@ def test_clients_have_their_turns_one_after_the_other() -> None:
             await asyncio.sleep(0)
         assert not turns.waiting
         assert [turns.take() for _ in range(MOST + 1)] == [True] * MOST + [False]
+
+    asyncio.run(main())
+
+
+class Named:
+    """What a runner knows of a call."""
+
+    def __init__(self, client: str) -> None:
+        self.session = SimpleNamespace(owner=client)
+        self.method = SimpleNamespace(most=None)
+        self.task: object = None
+
+
+@pytest.mark.pure
+def test_handlers_of_a_client_begin_by_turns_with_those_of_others() -> None:
+    """One that waits ends a turn, and thousands of streams of one client do: others do not wait for them."""
+
+    async def main() -> None:
+        begun: list[Any] = []
+        gate = asyncio.Event()
+
+        async def handler(call: Any) -> None:
+            begun.append(call)
+            await gate.wait()
+
+        def called(client: str, count: int) -> list[Any]:
+            return [Named(client) for _ in range(count)]
+
+        nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+        loop = asyncio.get_running_loop()
+        runner = Runner(loop, copy_context(), handler, nothing, nothing, lambda: False)
+        greedy, honest, third = called("greedy", 1000), called("honest", 3), called("third", 1)
+        for call in greedy + honest + third:
+            runner.add(call)
+        for call in greedy[1:500]:
+            assert runner.remove(call)
+        assert not runner.remove(greedy[1]) and runner.remove(third[0]) and not runner.remove(third[0])
+        assert begun == []
+        while len(begun) < 504:
+            await asyncio.sleep(0)
+        assert not runner.remove(greedy[0])
+        gate.set()
+        await runner.ended()
+        assert begun[:6] == [greedy[0], honest[0], greedy[500], honest[1], greedy[501], honest[2]]
+        assert begun[6:] == greedy[502:]
+        assert not runner.remove(honest[0])
 
     asyncio.run(main())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
@@ -110,6 +112,33 @@ async def test_a_stream_that_nobody_holds_is_ended(client: Client, server: Serve
     assert client.under_way == 0
 
 
+async def test_nothing_of_a_handler_that_was_cancelled_waits_for_the_collector(nodes: Nodes) -> None:
+    """Thousands of them would, and the loop would stop for as long as all are looked through."""
+    service = Service("held")
+    held: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
+
+    @service.stream("wait")
+    async def wait(call: Call) -> AsyncIterator[bytes]:
+        yield b"begun"
+        never = asyncio.Event()
+        held.add(never)
+        await never.wait()
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with Server(service, nodes[1]) as server, Client(nodes[0], SERVER, "held") as client:
+            stream = client.stream("wait")
+            await anext(stream)
+            while not held:
+                await asyncio.sleep(0.01)
+            stream.close()
+            await quiet(server)
+        assert not held
+    finally:
+        gc.enable()
+
+
 async def test_what_the_handler_raises_comes_behind_its_chunks(client: Client) -> None:
     stream = client.stream("break")
     assert await anext(stream) == b"one"
@@ -171,9 +200,10 @@ async def test_a_subscriber_that_does_not_read_loses_its_subscription(nodes: Nod
         first = asyncio.create_task(anext(stream))
         while not topic.subscribers:
             await asyncio.sleep(0.01)
-        for number in range(100):
-            topic.publish(bytes([number]))
+        topic.publish(b"0")
         got = [await first]
+        for number in range(1, 100):
+            topic.publish(b"%d" % number)
 
         async def read() -> None:
             async for chunk in stream:
@@ -182,25 +212,60 @@ async def test_a_subscriber_that_does_not_read_loses_its_subscription(nodes: Nod
         with pytest.raises(RpcError, match="notifications were lost") as lost:
             await read()
         assert lost.value.errno == errno.ENOBUFS
-        assert got == [bytes([number]) for number in range(8)]
+        assert got == [b"%d" % number for number in range(len(got))] and len(got) <= 4
+
+
+async def test_what_waits_for_a_subscriber_that_reads_nothing_is_not_kept(nodes: Nodes) -> None:
+    """It gives no credit, and its stream ends all the same: it keeps no place, nor what was published."""
+    service = Service("news")
+    topic = service.topic("ticks", backlog=8)
+
+    class News(bytearray):
+        """May be looked for."""
+
+    async with Server(service, nodes[1]) as server, Client(nodes[0], SERVER, "news", credit=1) as client:
+        stream = client.stream("ticks", timeout=60)
+        first = asyncio.create_task(anext(stream))
+        while not topic.subscribers:
+            await asyncio.sleep(0.01)
+        kept: list[weakref.ref[News]] = []
+        for number in range(20):
+            news = News(b"%d" % number)
+            kept.append(weakref.ref(news))
+            topic.publish(news)
+            await asyncio.sleep(0.01)
+        del news
+        await asyncio.wait_for(quiet(server), 5)
+        assert topic.subscribers == 0
+        while server.kept()["bytes to clients"]:
+            await asyncio.sleep(0.01)
+        assert [ref for ref in kept if ref() is not None] == []
+        got = [await first]
+
+        async def read() -> None:
+            async for chunk in stream:
+                got.append(chunk)
+
+        with pytest.raises(RpcError, match="notifications were lost"):
+            await read()
+        assert got == [b"%d" % number for number in range(len(got))] and len(got) <= 3
 
 
 async def test_a_subscriber_that_lost_some_gets_none_that_came_later() -> None:
     """Chunks have no numbers of their topic: it could not see that some are missing."""
     topic, turns = Topic("ticks", 4), Turns(asyncio.get_running_loop())
-    feed = topic.feed(cast(Call, SimpleNamespace(turns=turns, session=SimpleNamespace(owner="c"))))
+    news, session = asyncio.Event(), SimpleNamespace(owner="c")
+    feed = topic.feed(cast(Call, SimpleNamespace(turns=turns, session=session, news=news, lost="")))
     first = asyncio.ensure_future(anext(feed))
     await asyncio.sleep(0)
-    for number in range(8):
+    for number in range(4):
         topic.publish(number)
-    got = [await first]
-    for number in range(8, 11):
+    got = [await first, await anext(feed)]
+    for number in range(4, 11):
         topic.publish(number)
-        got.append(await anext(feed))
-    topic.publish(11)
     with pytest.raises(RpcError, match="notifications were lost"):
         await anext(feed)
-    assert got == [0, 1, 2, 3] and not topic.subscribers
+    assert got == [0, 1] and not topic.subscribers
 
 
 async def test_data_that_are_too_long_for_a_stream_are_refused(nodes: Nodes, server: Server) -> None:

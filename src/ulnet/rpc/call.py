@@ -46,6 +46,7 @@ class Call:
         "heard_at",
         "lane",
         "loop",
+        "lost",
         "method",
         "news",
         "over",
@@ -106,6 +107,7 @@ class Call:
         self.chunks: int = 0
         self.under_way: int = 0  # chunks whose ACK has not come
         self.news: asyncio.Event | None = None  # a stream: of credit, or of chunks that have arrived
+        self.lost: str = ""  # why no further chunk is sent: it would come behind some that were not
 
     def __repr__(self) -> str:
         return f"<call of {self.method.name} by {self.client}>"
@@ -242,13 +244,15 @@ class Call:
 
     async def next_chunk(self, under_way: UnderWay) -> int:
         """The number of the next chunk, once there is room for it here, there and in what is `under_way`,
-        and it is its turn.
+        and it is its turn. Raises RpcError(ENOBUFS) once some were `lost`.
         """
         news = self.news
         assert news is not None
         client = self.session.owner
         its_turn = False
         while True:
+            if self.lost:
+                raise RpcError(errno.ENOBUFS, self.lost)
             if self.chunks >= self.frame.credit or self.under_way >= _CHUNKS:
                 news.clear()
                 await news.wait()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Generator
 from contextvars import Context
 from typing import Any, Final
 
+from ulnet.nid import Nid
 from ulnet.rpc.call import Call
 from ulnet.rpc.handlers import Outcome, Steps, steps_of
 
@@ -32,9 +32,10 @@ class _Rest:
 
     def __await__(self) -> Generator[Any, Any, None]:
         steps, outcome, run, awaited = self._steps, self._outcome, self._context.run, self._awaited
+        value: Any = None
         while awaited is not outcome:
             step: Callable[[Any], Any] = steps.send
-            value: Any = None
+            value = None
             try:
                 value = yield awaited
             except GeneratorExit:  # the loop is gone
@@ -50,6 +51,7 @@ class _Rest:
             except GeneratorExit as raised:  # by the handler itself
                 outcome.failed = raised
                 break
+        value = None  # what was thrown holds this frame, by its traceback
 
 
 def _decoded(call: Call) -> int:
@@ -69,7 +71,8 @@ def _begun(call: Call, steps: Steps, outcome: Outcome, context: Context) -> obje
 
 
 class Runner:
-    """Runs calls that `begin` makes handlers of, each in a context of its own; `end` gets the result.
+    """Runs calls that `begin` makes handlers of, those of each client in turn, each in a context of its own;
+    `end` gets the result.
 
     `failed` gets what a handler raised instead. A handler that waits keeps its task: others go on in
     another one. A task that was cancelled, for the call that it ran, runs no further one.
@@ -103,23 +106,44 @@ class Runner:
         self._end = end
         self._failed = failed
         self._waits = waits
-        self._ready: deque[Call] = deque()
+        self._ready: dict[Nid, dict[Call, None]] = {}  # those of each client, in order; who is next is first
         self._idle: list[tuple[Steps, Outcome]] = []  # that run no handler
         self._starting = False  # a task for them will run soon
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, call: Call) -> None:
-        """Run it behind what is ready."""
-        self._ready.append(call)
+        """Run it behind what is ready of its client."""
+        mine = self._ready.get(call.session.owner)
+        if mine is None:
+            self._ready[call.session.owner] = {call: None}
+        else:
+            mine[call] = None
         if not self._starting:
             self._start()
 
     def remove(self, call: Call) -> bool:
         """Take out one that has not begun; False if it is not there."""
-        if call not in self._ready:
+        mine = self._ready.get(call.session.owner)
+        if mine is None or call not in mine:
             return False
-        self._ready.remove(call)
+        del mine[call]
+        if not mine:
+            del self._ready[call.session.owner]
         return True
+
+    def _next(self) -> Call:
+        """Take out the first one of the client whose turn it is."""
+        ready = self._ready
+        client = next(iter(ready))
+        mine = ready[client]
+        call = next(iter(mine))
+        del mine[call]
+        if not mine:
+            del ready[client]
+        elif len(ready) > 1:
+            del ready[client]
+            ready[client] = mine  # behind the others
+        return call
 
     async def ended(self) -> None:
         """Wait until all tasks have ended."""
@@ -147,7 +171,7 @@ class Runner:
         for _ in range(_MOST if self._waits() else _FEW):
             if not ready or waited or decoded >= _DECODED or task.cancelling():
                 break
-            call = ready.popleft()
+            call = self._next()
             decoded += _decoded(call)
             context = self._context.copy()
             call.task = task

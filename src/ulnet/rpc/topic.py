@@ -17,18 +17,25 @@ __all__ = ["Topic"]
 
 
 class _Subscriber:
-    __slots__ = ("_client", "_turns", "lost", "news", "waiting")
+    __slots__ = ("_client", "_turns", "call", "news", "waiting")
 
     def __init__(self, call: Call) -> None:
+        self.call = call
         self._turns = call.turns
         self._client = call.session.owner
         self.waiting: deque[Any] = deque()
         self.news = asyncio.Event()
-        self.lost = False
 
     def go_on(self) -> None:
         """There is something for it."""
         self._turns.add(self._client, self.news.set)
+
+    def lose(self, why: str) -> None:
+        """Its stream ends, also where that waits for credit, and nothing is kept for it."""
+        self.waiting.clear()
+        self.call.lost = why
+        assert self.call.news is not None
+        self._turns.add(self._client, self.call.news.set)
 
     def end(self) -> None:
         """It is one no more."""
@@ -36,8 +43,8 @@ class _Subscriber:
 
 
 class Topic:
-    """A stream without an end of its own. A subscriber for whom `backlog` notifications wait loses its
-    subscription when the next one comes: its stream ends with ENOBUFS.
+    """A stream without an end of its own. A subscriber for whom `backlog` notifications wait loses these
+    and its subscription when the next one comes: its stream ends with ENOBUFS, behind what was sent.
     """
 
     def __init__(self, name: str, backlog: int) -> None:
@@ -53,13 +60,16 @@ class Topic:
     def publish(self, value: Any) -> None:
         """Tell all who subscribe now; nobody is waited for."""
         for subscriber in self._subscribers:
-            if subscriber.lost:
+            if subscriber.call.lost:
                 continue
             if len(subscriber.waiting) >= self._backlog:
-                subscriber.lost = True
+                subscriber.lose(
+                    f"{self.name}: notifications were lost, since {self._backlog} waited to be read: "
+                    "subscribe anew, and read them sooner"
+                )
             else:
                 subscriber.waiting.append(value)
-            subscriber.go_on()
+                subscriber.go_on()
 
     async def feed(self, call: Call) -> AsyncIterator[Any]:
         """The stream of one subscriber."""
@@ -69,12 +79,8 @@ class Topic:
             while True:
                 while mine.waiting:
                     yield mine.waiting.popleft()
-                if mine.lost:
-                    raise RpcError(
-                        errno.ENOBUFS,
-                        f"{self.name}: notifications were lost, since {self._backlog} waited to be read: "
-                        "subscribe anew, and read them sooner",
-                    )
+                if call.lost:
+                    raise RpcError(errno.ENOBUFS, call.lost)
                 mine.news.clear()
                 await mine.news.wait()
         finally:
