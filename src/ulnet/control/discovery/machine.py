@@ -41,6 +41,7 @@ _ANSWERS = (int(MsgType.ACK), int(MsgType.REPLY))
 _MAX_PINGS: Final = 8  # of one round: info that never fits or never makes sense is not asked for ever
 _MOST_SECURED: Final = 4  # at a time, with nodes of NIDs that need certificates and were listed without
 _MOST_ASKED: Final = 64  # exchanges of a peer at a time: twice as many as its pushes may begin for long
+_LATE: Final = 5.0  # seconds in which a peer that was discovered may get NIDs of another one
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
@@ -101,6 +102,7 @@ class Discovery:
         )
         # fmt: on
         self._secured_asked = 0  # under way
+        self._late: set[Waiter] = set()  # whose peers were discovered, and may get more NIDs now
         self._answers = Answers(self._mode, say)
         self.ageing: Ageing = Ageing(state)
         self._actions: dict[Action, Callable[[Peer], None]] = {  # that do something themselves
@@ -488,11 +490,28 @@ class Discovery:
         waiters, peer.waiters = peer.waiters, []
         for msg in parked:
             self._sender.relaunch(msg)
+        other = self.merging.awaited(peer) if waiters else None
         for waiter in waiters:
-            waiter.tell(None, peer)
+            if other is None or waiter.rounds:
+                waiter.tell(None, peer)
+            else:  # that may be a NID of this peer, and says so soon, or not
+                later = Waiter(other.primary_nid, partial(self._tell_merged, waiter), self._state.mistake)
+                later.rounds = 1
+                self._late.add(waiter)
+                until = self._state.clock() + _LATE
+                self._state.timers.at(until, partial(self._tell_merged, waiter, None, None))
+                self._wait(later, other)
         if peer.stale:
             peer.stale = False
             peer.mark(remove=_UPTODATE)
+
+    def _tell_merged(self, waiter: Waiter, error: LNetError | None, peer: Peer | None) -> None:
+        if waiter not in self._late:
+            return
+        self._late.remove(waiter)
+        if self._state.running:
+            error, peer = None, self._state.peers.find(waiter.nid)
+        waiter.tell(error, peer)
 
     def _end(self, peer: Peer, number: int, why: str) -> None:
         """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
