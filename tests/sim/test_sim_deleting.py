@@ -61,3 +61,49 @@ def world(seed: int) -> None:
 def test_nothing_is_lost_when_nis_go_and_come_back(first: int) -> None:
     for seed in range(first, first + 20):
         world(seed)
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("size", [500, 100_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_puts_go_over_the_other_rail_when_an_ni_is_deleted_by_force(size: int, seed: int) -> None:
+    """What was half sent failed, and what had left waited for its time-out."""
+    sim = Simulation(seed=seed, link=LinkParams(rate=1e8))
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
+    b.attach(PORTAL)
+    for _ in range(4):
+        a.put(b.nid, PORTAL, data=b"hello")
+        sim.run_until_quiet()
+    puts = [a.put(b.nid, PORTAL, data=bytes(size)) for _ in range(2_000_000 // size)]
+    before = b.host.ports["eth1"].received
+    sim.run_until(lambda: b.host.ports["eth1"].received > before + 120_000 + 7919 * seed)
+    assert not all(put.ended for put in puts)
+    a.request(model.NetDel(nids=["10.1.0.1@tcp1"], force=True))
+    sim.run_until(lambda: all(put.ended for put in puts), 1.0, must=False)
+    assert [f"{put}: {put.status} {put.reason}" for put in puts if not put.ok] == []
+    assert a.core.stats.resend_count > 0
+    sim.run_until_quiet()
+    assert sim.ledger.duplicates == 0
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("kind", ["put", "get"])
+def test_what_no_other_ni_can_send_fails_at_once_when_its_ni_is_deleted_by_force(kind: str) -> None:
+    """It waited for its time-out, and the error spoke of the peer."""
+    sim = Simulation(seed=1, link=LinkParams(rate=1e8, delay=0.01))
+    a = sim.node("a", "10.0.0.1@tcp")
+    b = sim.node("b", "10.0.0.2@tcp")
+    b.attach(PORTAL)
+    a.put(b.nid, PORTAL, data=b"hello")
+    sim.run_until_quiet()
+    if kind == "put":
+        asked = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(20)]
+    else:
+        asked = [a.get(b.nid, PORTAL, size=100) for _ in range(20)]
+    sim.run(0.011)  # all have left
+    a.request(model.NetDel(nids=["10.0.0.1@tcp"], force=True))
+    sim.run_until(lambda: all(one.ended for one in asked), 1.0, must=False)
+    assert not any(one.ok for one in asked)
+    why = "the local interface 10.0.0.1@tcp was removed: the message may have arrived"
+    assert {one.reason for one in asked} == {why}

@@ -89,7 +89,7 @@ class BondNi:
             connect.stop()
         self._connects.clear()
         self._going.clear()
-        err, reason = errno.ESHUTDOWN, f"{self.ni.nid} has been shut down"
+        err, reason = errno.ESHUTDOWN, f"the local interface {self.ni.nid} has been shut down"
         for peer in self.peers.values():
             for _ in range(len(peer.waiting)):  # who hears of it may send anew
                 self.core.completed([peer.waiting.popleft()], HealthStatus.LOCAL_ERROR, err, reason)

@@ -73,6 +73,12 @@ class Leaving:
                 md = exchange.md
                 if md is not None and md.ni is ni and not md.refs:
                     self._memory.md_unlink(md, errno.ECONNRESET)
+        self._state.defer(self._end_requests, ni)  # once those are on their way that are sent again
+
+    def _end_requests(self, ni: NI) -> None:
+        for md in list(self._memory.mds.values()):
+            if md.ni is ni and md.deadline_slot >= 0 and not md.refs and md.acks_due + md.replies_due == 1:
+                self._memory.md_unlink(md, errno.ENETDOWN)
 
     def held(self, ni: NI) -> str:
         """What would be lost with ni, in words; empty if nothing would."""

@@ -340,6 +340,8 @@ class Memory(Responses):
             event.reason = _FORSAKEN
         elif status == errno.ECONNREFUSED:
             event.reason = _GONE
+        elif status == errno.ENETDOWN and md.ni is not None:
+            event.reason = f"the local interface {md.ni.nid} was removed: the message may have arrived"
         return event
 
     def _remove(self, md: Md) -> None:

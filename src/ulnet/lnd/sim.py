@@ -466,7 +466,7 @@ class SimStation:
                 self._core.completed([msg], status, number, reason)
 
     def _shut_failure(self) -> tuple[HealthStatus, int, str]:
-        return HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, f"{self.nid} has been shut down"
+        return HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, f"the local interface {self.nid} has been shut down"
 
 
 class SimLnd:

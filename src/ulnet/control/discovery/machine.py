@@ -456,7 +456,7 @@ class Discovery:
         peer.error = None
         peer.mark(_DISCOVERED, _REDISCOVER)
         self._gateways.discovered(peer, False)
-        self._waiting.known(peer)
+        self._waiting.known(peer, self.merging.awaited(peer) if peer.waiters else None)
         if peer.stale:
             peer.stale = False
             peer.mark(remove=_UPTODATE)

@@ -27,6 +27,7 @@ _MULTI_RAIL = int(PeerFlag.MULTI_RAIL)
 _NO_DISCOVERY = int(PeerFlag.NO_DISCOVERY)
 _ROUTER = int(PeerFlag.ROUTER_ENABLED)
 _DISCOVERED = int(PeerFlag.DISCOVERED)
+_DISCOVERING = int(PeerFlag.DISCOVERING)
 _LOCK = int(PeerFlag.LOCK_PRIMARY)
 _UPTODATE = int(PeerFlag.NIDS_UPTODATE)
 _DATA_PRESENT = int(PeerFlag.DATA_PRESENT)
@@ -174,6 +175,14 @@ class Merging:
             self._ask_who(pni)
             return []
         return [] if pni is None else [pni]
+
+    def awaited(self, peer: Peer) -> Peer | None:
+        """Another one that is asked just now whether a NID that peer lists is that peer's."""
+        for nid in peer.says:
+            other = self._peers.find(nid) if self._listed.get(nid) is peer else None
+            if other is not None and other is not peer and other.flags & _DISCOVERING:
+                return other
+        return None
 
     def _offer(self, nids: Iterable[Nid]) -> None:
         """A peer has these NIDs no longer: does who listed one meanwhile still say so?"""

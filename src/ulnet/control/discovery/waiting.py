@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from ulnet.core.msg import Msg
@@ -15,18 +16,20 @@ from ulnet.nid import LO_NID, Nid
 
 __all__ = ["Waiting"]
 
+_LATE: Final = 5.0  # seconds in which a peer that is known may get NIDs of another one
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 
 class Waiting:
     """Keeps who waits with the peer that has the NID. `want` begins the discovery of one."""
 
-    __slots__ = ("_sender", "_state", "_want")
+    __slots__ = ("_late", "_sender", "_state", "_want")
 
     def __init__(self, state: NodeState, sender: Sender, want: Callable[[Peer], None]) -> None:
         self._state = state
         self._sender = sender
         self._want: Callable[[Peer], None] = want
+        self._late: set[Waiter] = set()  # whose peers are known, and may get more NIDs now
 
     def peer_of(self, nid: Nid) -> Peer:
         """The peer of a NID, which is made where there is none. Raises LNetError: EINVAL, ENOMEM."""
@@ -45,13 +48,32 @@ class Waiting:
         peer.waiters.append(waiter)
         self._want(peer)
 
-    def known(self, peer: Peer) -> None:
-        """The peer is known: all who wait for it go on."""
+    def known(self, peer: Peer, other: Peer | None) -> None:
+        """The peer is known: all who wait for it go on.
+
+        `other` may be a NID of this peer, and says so soon, or not: callers hear of the peer then.
+        """
         parked, waiters = self._taken(peer)
         for msg in parked:
             self._sender.relaunch(msg)
         for waiter in waiters:
-            waiter.tell(None, peer)
+            if other is None or waiter.rounds:
+                waiter.tell(None, peer)
+                continue
+            later = Waiter(other.primary_nid, partial(self._tell_merged, waiter), self._state.mistake)
+            later.rounds = 1
+            self._late.add(waiter)
+            until = self._state.clock() + _LATE
+            self._state.timers.at(until, partial(self._tell_merged, waiter, None, None))
+            self.wait(later, other)
+
+    def _tell_merged(self, waiter: Waiter, error: LNetError | None, peer: Peer | None) -> None:
+        if waiter not in self._late:
+            return
+        self._late.remove(waiter)
+        if self._state.running:
+            error, peer = None, self._state.peers.find(waiter.nid)
+        waiter.tell(error, peer)
 
     def fail(self, peer: Peer, number: int, why: str) -> None:
         """The peer could not be discovered: all who wait for it are told so."""

@@ -237,7 +237,7 @@ class Health:
         return len(pni.peer.members) > 1 or self._gateways.has_other(msg)
 
     def _has_other_path(self, msg: Msg, pni: PeerNi) -> bool:
-        """Whether more than one pair may carry msg."""
+        """Whether another pair than that of msg may carry it."""
         anywhere = msg.hdr.type in ANSWERS or (msg.hdr.portal == PING_PORTAL and msg.source is None)
         peer = pni.peer
         if not (peer.multi_rail or anywhere):
@@ -247,7 +247,7 @@ class Health:
             net = self._state.nets.get(target.nid.net)
             if net is not None:
                 paths += sum(ni.open and (anywhere or msg.source in (None, ni.nid)) for ni in net.nis)
-        return paths > 1
+        return paths > (msg.ni is None or msg.ni.open)  # that of an NI that is gone is not counted
 
     def has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
         """Whether a pair that is not known to be broken may carry msg, which may be lost on that one.
@@ -256,8 +256,8 @@ class Health:
         """
         if msg.master is not None:
             return msg.master.has_other_path(msg, ni, pni.nid)
-        if self._gateways.has_other(msg) or (ni.also and not ni.fatal):  # its driver has other devices
-            return True
+        if self._gateways.has_other(msg) or (ni.also and ni.active and not ni.fatal):
+            return True  # its driver has other devices
         peer = pni.peer
         is_back = msg.md is not None and self.presence.is_back(pni, msg.md.sent_at)
         for target in peer.members.values() if peer.multi_rail else ():
@@ -308,6 +308,7 @@ class Health:
         self.recovery.release_ni(ni)
         self.rates.ni_deleted(ni)
         self._machines.ni(ni, NiInput.DELETED)
+        self.again.lost(ni, None)
 
     def ni_event(self, ni: NI, event: NiEvent) -> None:
         """A driver tells of the device of ni."""

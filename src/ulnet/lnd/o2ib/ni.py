@@ -165,7 +165,7 @@ class NiState:
     def _refuse(self, msgs: list[Msg], nid: Nid) -> None:
         for msg in msgs:
             if not self.open:
-                text = f"{self.ni.nid} has been shut down"
+                text = f"the local interface {self.ni.nid} has been shut down"
                 self.fail_unsent(msg, HealthStatus.LOCAL_ERROR, errno.ESHUTDOWN, text)
             elif self.down:
                 self.fail_unsent(msg, HealthStatus.LOCAL_DROPPED, errno.ENETDOWN, self.down)
@@ -453,7 +453,7 @@ class NiState:
         self.open = False
         if self._timer is not None:
             self._timer.cancel()
-        self._end(Failure(errno.ESHUTDOWN, f"{self.ni.nid} has been shut down"))
+        self._end(Failure(errno.ESHUTDOWN, f"the local interface {self.ni.nid} has been shut down"))
         self.peers.clear()
         if not self._gone:
             self.device.close()

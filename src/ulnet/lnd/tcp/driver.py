@@ -140,7 +140,7 @@ class TcpLnd:
     def _unreachable(self, state: NiState, nid: Nid, pid: int) -> Failure | None:
         """Why a peer that is not connected cannot be called."""
         if not state.open:
-            reason = f"{state.identity.nid} has been shut down"
+            reason = f"the local interface {state.identity.nid} has been shut down"
             return Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
         denied = self._shared.core.why_denied(state.ni, nid)
         if denied:

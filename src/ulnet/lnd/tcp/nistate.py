@@ -518,7 +518,7 @@ class NiState:
         """Close everything at once and finalize all messages."""
         self.open = False
         self._note_certificate()
-        reason = f"{self.identity.nid} has been shut down"
+        reason = f"the local interface {self.identity.nid} has been shut down"
         failure = Failure(errno.ESHUTDOWN, HealthStatus.LOCAL_ERROR, reason)
         for peer in list(self.peers.values()):
             peer.end(failure)
