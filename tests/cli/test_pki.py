@@ -191,3 +191,15 @@ def test_show_tells_what_is_revoked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"revoked.pem: {issued.stem} since 20" in capsys.readouterr().out
     assert main(["show", "--json", str(authority / "revoked.pem")]) == 0
     assert json.loads(capsys.readouterr().out)["serial"] == issued.stem
+
+
+def test_show_goes_on_behind_a_list_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority, nodes = tmp_path / "ca", [tmp_path / "one", tmp_path / "two"]
+    make_authority(authority)
+    for node in nodes:
+        make_node(authority, node, ["10.0.0.7@tcp"])
+    (nodes[0] / "revoked.pem").write_text("no list")
+    assert main(["show", *map(str, nodes)]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{nodes[1]}: 10.0.0.7@tcp")
+    assert "is no list of revoked certificates" in err

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
@@ -131,3 +136,22 @@ def test_the_file_is_named_that_is_of_no_use(place: Path, name: str, why: str, t
     path.write_text((place.parent / "10.0.0.2@tcp" / name).read_text() if other else text)
     line = used.look()
     assert line.startswith(f"{place} is of no use for secured connections: {path}{why}")
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_a_file_that_is_not_there_is_named(place: Path, name: str) -> None:
+    used = Used(place)
+    (place / name).unlink()
+    assert f": there is no {place / name}; " in used.look()
+
+
+def test_a_key_that_openssl_takes_for_too_weak_is_called_that(place: Path) -> None:
+    used = Used(place)
+    key = rsa.generate_private_key(65537, 1024)
+    name = x509.Name([])
+    now = datetime.now(UTC)
+    weak = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    (place / "node.pem").write_bytes(weak.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    form = PrivateFormat.TraditionalOpenSSL
+    (place / "node.key").write_bytes(key.private_bytes(Encoding.PEM, form, NoEncryption()))
+    assert "ee key too small" in used.look()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -78,3 +79,27 @@ def test_nobody_spins_who_was_not_told_to() -> None:
 def test_the_bound_is_told(value: int) -> None:
     with pytest.raises(LNetError, match=f"spin={value} is out of range: use 1 to {MAX_SPIN} microseconds"):
         TcpParams(spin=value)
+
+
+def test_a_connection_that_reads_nothing_is_looked_at_no_longer_than_asked() -> None:
+    """One that is paused has bytes behind it, which is nothing new."""
+    spin = Spin(20)
+    spin.longest = 1000.0
+    reads = 0
+
+    def read() -> bool | None:
+        nonlocal reads
+        reads += 1
+        return False
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"x")
+        spin.go_on(ours.fileno(), read)
+        assert reads
+        assert not spin.wanted(), "it was in vain"
+        closed = [True, None]
+        spin = Spin(1_000_000)
+        spin.go_on(ours.fileno(), lambda: closed.pop(0))
+        assert closed == []
+        assert spin.wanted()

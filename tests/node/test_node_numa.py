@@ -98,3 +98,10 @@ async def test_large_memory_is_asked_for_its_node_on_the_real_machine_only() -> 
         assert asked[0] in node.core.cpts.partitions[md.cpt].nodes
     async with new_node(topology=TWO) as node:
         assert node.core.state.node_of_memory is None
+
+
+@pytest.mark.parametrize("name", ["no\0name", "\ud800", ""])
+async def test_what_is_no_name_of_an_interface_is_refused(name: str) -> None:
+    async with new_node() as node:
+        with pytest.raises(LNetError, match="no interface is named"):
+            node.add_ni("127.0.80.1@tcp", interface=name)

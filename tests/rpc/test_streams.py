@@ -276,3 +276,17 @@ async def test_data_that_are_too_long_for_a_stream_are_refused(nodes: Nodes, ser
         assert client.under_way == 0
     portal = nodes[0].core.memory.portals[42]
     assert portal is None or not portal.entries(), "no memory is lent any more"
+
+
+async def test_a_topic_without_a_backlog_loses_who_waits(nodes: Nodes) -> None:
+    service = Service("news")
+    topic = service.topic("ticks", backlog=0)
+    async with Server(service, nodes[1]), Client(nodes[0], SERVER, "news") as client:
+        stream = client.stream("ticks", timeout=60)
+        first = asyncio.create_task(anext(stream))
+        while not topic.subscribers:
+            await asyncio.sleep(0.01)
+        topic.publish(b"0")
+        with pytest.raises(RpcError, match="notifications were lost"):
+            await asyncio.wait_for(first, 5)
+        assert topic.subscribers == 0

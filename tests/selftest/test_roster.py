@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from selftest.conftest import until
+from ulnet.core.status import LNetError
 from ulnet.dlc.model_selftest import TestAdd
 from ulnet.nid import Nid
 from ulnet.selftest import roster as rosters
-from ulnet.selftest.members import Batch, Group
+from ulnet.selftest.members import Batch, Group, Member
 from ulnet.selftest.roster import Roster
 from ulnet.selftest.sessions import ASK_AT_ONCE
 from ulnet.wire.selftest import Message
@@ -119,3 +121,20 @@ async def test_silent_nodes_do_not_keep_a_session_from_its_end(monkeypatch: pyte
     assert not any(member.joined for member in members)
     assert crowd.targets[:2] == [member.nid for member in members[-2:]]
     assert crowd.asked == 256
+
+
+async def test_no_further_node_is_told_once_one_has_refused() -> None:
+    roster = new_roster(Crowd())
+    members = list(roster.members.values())
+    told = []
+
+    async def tell(member: Member) -> None:
+        told.append(member)
+        await asyncio.sleep(0)
+        if member is members[5]:
+            raise LNetError(errno.EBUSY, "no")
+
+    with pytest.raises(LNetError):
+        await roster.each(members, tell)
+    await asyncio.sleep(0.05)
+    assert 256 <= len(told) < 300, "those that were asked when it refused, and few more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -107,3 +108,70 @@ def test_what_no_other_ni_can_send_fails_at_once_when_its_ni_is_deleted_by_force
     assert not any(one.ok for one in asked)
     why = "the local interface 10.0.0.1@tcp was removed: the message may have arrived"
     assert {one.reason for one in asked} == {why}
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("delay", [1e-5, 1e-4, 1e-3])
+@pytest.mark.parametrize("seed", range(3))
+def test_puts_to_an_ni_that_its_node_deletes_by_force_go_to_another_one(delay: float, seed: int) -> None:
+    """Its push over the other rail may come before the reset: the lost PUTs' hop is nobody's NID then."""
+    sim = Simulation(seed=seed, link=LinkParams(rate=1e9, delay=delay))
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
+    b.attach(PORTAL)
+    for _ in range(6):
+        a.put(b.nid, PORTAL, data=b"x")
+        sim.run_until_quiet()
+    b.request(model.NetDel(nids=["10.1.0.2@tcp1"], force=True))
+    puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
+    b.request(model.NetAdd(nids=["10.1.0.2@tcp1"]))
+    sim.run_until(lambda: all(put.ended for put in puts), 20, must=False)
+    assert [put for put in puts if not put.ok] == []
+    assert sim.ledger.duplicates == 0
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("first", range(0, 30, 10))
+def test_puts_end_soon_whichever_ni_is_deleted_by_force(first: int) -> None:
+    for seed in range(first, first + 10):
+        forced(seed)
+
+
+def forced(seed: int) -> None:
+    """Nodes with two or three rails, from which NIs are taken by force under PUTs, and given back."""
+    rng = Random(seed)
+    link = LinkParams(rate=rng.choice([1e7, 1e8, 1e9]), delay=rng.choice([1e-5, 1e-3]))
+    sim = Simulation(seed=seed, link=link)
+    rails = rng.randint(2, 3)
+    nodes = [
+        sim.node(f"n{number}", *(f"10.{rail}.0.{number}@tcp{rng.choice([0, rail])}" for rail in range(rails)))
+        for number in range(1, rng.randint(2, 3) + 1)
+    ]
+    for node in nodes:
+        node.attach(PORTAL)
+    puts = []
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            one, other = rng.sample(nodes, 2)
+            puts.append(one.put(other.nid, PORTAL, data=bytes(rng.choice([0, 100, 4096, 100_000]))))
+
+    send(10)
+    sim.run(0.05)
+    for _ in range(5):
+        node = rng.choice(nodes)
+        nid = rng.choice(node.nids[1:])
+        send(40)
+        sim.run(rng.choice([1e-4, 1e-3, 1e-2]))
+        node.request(model.NetDel(nids=[str(nid)], force=True))
+        if rng.random() < 0.5:
+            sim.run(rng.choice([1e-4, 0.1, 1.0]))
+        node.request(model.NetAdd(nids=[str(nid)]))
+        send(10)
+    sim.run_until(lambda: all(put.ended for put in puts), 60, must=False)
+    assert [put for put in puts if not put.ended] == [], f"seed {seed}"
+    # Who has lost as many attempts as it had, by NIs that went one after the other, is told so.
+    assert {put.status for put in puts if not put.ok} <= {-errno.ENETDOWN}, f"seed {seed}"
+    sim.run_until_quiet()
+    assert sim.ledger.duplicates == 0
+    assert [node.core.stats.msgs_alloc for node in nodes] == [0] * len(nodes)

@@ -129,7 +129,7 @@ def _show(options: argparse.Namespace) -> int:
             place = _certificate_at(path)
             one = certificate_in(place)
             revoked = _is_revoked(place)
-        except OSError as failed:  # the others are shown
+        except (OSError, ValueError) as failed:  # the others are shown
             _complain(failed)
             status = 1
             continue

@@ -64,7 +64,7 @@ class Machine:
 def _must_be_there(interface: str) -> None:
     try:
         socket.if_nametoindex(interface.partition(":")[0])  # an address label has the device's name first
-    except OSError:
+    except (OSError, ValueError):
         names = ", ".join(name for _, name in socket.if_nameindex()) or "none"
         text = f"no interface is named {interface!r}: this host has {names}"
         raise LNetError(errno.ENODEV, text) from None

@@ -35,7 +35,8 @@ class _Subscriber:
         self.waiting.clear()
         self.call.lost = why
         assert self.call.news is not None
-        self._turns.add(self._client, self.call.news.set)
+        for news in (self.news, self.call.news):
+            self._turns.add(self._client, news.set)
 
     def end(self) -> None:
         """It is one no more."""

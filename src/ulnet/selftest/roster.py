@@ -143,13 +143,25 @@ class Roster:
         return reply
 
     async def each(self, members: Sequence[Member], work: Callable[[Member], Awaitable[Any]]) -> list[Any]:
-        """What work with each node gives; many nodes have their turn when others are done."""
+        """What work with each node gives; many nodes have their turn when others are done.
+
+        No further one has it once the work with one has failed.
+        """
         told: list[Any] = [None] * len(members)
         left = iter(enumerate(members))
 
+        failed = False
+
         async def some() -> None:
+            nonlocal failed
             for index, member in left:
-                told[index] = await work(member)
+                if failed:
+                    return
+                try:
+                    told[index] = await work(member)
+                except BaseException:
+                    failed = True
+                    raise
 
         await asyncio.gather(*(some() for _ in members[:_MOST_AT_ONCE]))
         return told
@@ -223,6 +235,7 @@ class Roster:
             now = loop.time()
             there = [member for member in self.members.values() if member.joined and not member.wakes]
             quiet = [member for member in there if member.heard <= now - member.silence / 2]
+            quiet.sort(key=lambda member: member.state == "down")  # who may be silent delays nobody
             for member in quiet:
                 member.wakes = True
             if quiet:

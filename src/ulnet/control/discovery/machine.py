@@ -303,6 +303,9 @@ class Discovery:
 
     def _enqueue(self, peer: Peer) -> None:
         self._queue[peer] = None
+        self._go_on()
+
+    def _go_on(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._state.defer(self._work)
@@ -310,21 +313,18 @@ class Discovery:
     def _work(self) -> None:
         """Turns of so many that are queued, up to the first one with a part of a long list."""
         self._scheduled = False
-        queue, self._queue = self._queue, {}
-        turns = iter(queue)
+        queue = self._queue
         try:
-            for peer in islice(turns, _AT_ONCE):
+            for peer in list(islice(queue, _AT_ONCE)):
+                queue.pop(peer, None)
                 begun = peer.merging
                 if self.active:
                     self._turn(peer)
                 if peer.merging is not begun:
                     break  # connections, too, wait for the end of this call
         finally:  # a mistake in the turn of one is not the end of the others'
-            rest = [peer for peer in turns if not peer.gone]
-            if rest:
-                again, self._queue = self._queue, {}
-                for peer in (*rest, *again):
-                    self._enqueue(peer)
+            if queue:
+                self._go_on()
 
     def _turn(self, peer: Peer) -> None:
         """Do for the peer what can be done now; it may have been queued again, and be done."""

@@ -57,7 +57,7 @@ class Waiting:
         for msg in parked:
             self._sender.relaunch(msg)
         for waiter in waiters:
-            if other is None or waiter.rounds:
+            if other is None or other.gone or waiter.rounds:
                 waiter.tell(None, peer)
                 continue
             later = Waiter(other.primary_nid, partial(self._tell_merged, waiter), self._state.mistake)

@@ -247,7 +247,9 @@ class Health:
             net = self._state.nets.get(target.nid.net)
             if net is not None:
                 paths += sum(ni.open and (anywhere or msg.source in (None, ni.nid)) for ni in net.nis)
-        return paths > (msg.ni is None or msg.ni.open)  # that of an NI that is gone is not counted
+        # What is gone was not counted: neither the pair of an NI, nor that of a peer NI.
+        own = msg.ni is None or (msg.ni.open and peer.members.get(pni.nid) is pni)
+        return paths > own
 
     def has_path_beside(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
         """Whether a pair that is not known to be broken may carry msg, which may be lost on that one.

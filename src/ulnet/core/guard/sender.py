@@ -132,19 +132,16 @@ class SenderGuard:
     def _under_way(self) -> Iterator[tuple[Md, Msg, NI, Nid]]:
         """PUTs that the peer would notice to have already, each with its way."""
         for md in list(self._memory.mds.values()) if self._state.running else ():
-            put = md.put
-            if put is None or md.aborted or put.ni is None or put.next_nid is None:
-                continue
-            if is_identity(put.wmd):
+            put = None if md.aborted else md.put
+            if put is not None and put.ni is not None and put.next_nid is not None and is_identity(put.wmd):
                 yield md, put, put.ni, put.next_nid
 
     def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
-        pni = self._state.peers.find_ni(nid)
-        parts = self._parts
+        find, parts = self._state.peers.find_ni, self._parts
+        pni = find(nid) or (None if put.target is None else find(put.target))  # it may have left its peer
         if pni is not None and not parts.has_path_beside(put, ni, pni):
             self._stranded[md] = put, ni, nid  # another path may be there later
-            if not self._looks:
-                self._look_later()
+            self._look_later()
             return
         if pni is None or not parts.allows(put, ni, pni):
             return
@@ -169,8 +166,8 @@ class SenderGuard:
         parts.send_again(msg)
 
     def _look_later(self) -> None:
-        self._looks = bool(self._stranded)
-        if self._looks:
+        if self._stranded and not self._looks:
+            self._looks = True
             self._state.timers.at(self._state.clock() + _LOOK_AGAIN, self._look_again)
 
     def _look_again(self, rest: Iterator[tuple[Md, tuple[Msg, NI, Nid]]] | None = None) -> None:
@@ -180,6 +177,7 @@ class SenderGuard:
         if some:
             self._state.defer(self._look_again, rest)  # first, as a driver may raise something
         else:
+            self._looks = False
             self._look_later()
         for md, (put, ni, nid) in some:
             if md.put is put and put.ni is ni and put.next_nid == nid and md.linked and not md.aborted:
@@ -194,6 +192,9 @@ class SenderGuard:
             if md.put is msg:
                 md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
                 self.mark(original)
+                if original.ni is not None and original.next_nid is not None:
+                    self._stranded[md] = original, original.ni, original.next_nid
+                    self._look_later()
             if msg.attempts is not None and msg.attempts.tried:
                 self._memory.went(md, msg.attempts.tried[0][1].nid)  # who is there, since who was may be gone
         self._memory.release(md)

@@ -419,8 +419,8 @@ class Reader:
         if shared.spin.seconds and not shared.corked and shared.spin.wanted() and self.sock is not None:
             shared.spin.go_on(self.sock.fileno(), self._read_once)  # the loop would sleep
 
-    def _read_once(self) -> bool:
-        """Read, and send what that makes due; whether the connection is open still."""
+    def _read_once(self) -> bool | None:
+        """Read, and send what that makes due: whether there was anything; None: the connection is closed."""
         shared = self.shared
         shared.receiving = not shared.dirty  # else the loop flushes already
         found = False
@@ -430,7 +430,7 @@ class Reader:
             shared.received()
         if found:
             self.was_read()
-        return self.sock is not None
+        return found if self.sock is not None else None
 
     def read(self) -> bool:
         """Receive what is there, as far as it is this connection's turn; whether there was anything.

@@ -156,7 +156,9 @@ class Credentials:
             try:
                 found = os.stat(path)
             except FileNotFoundError:
-                continue  # whoever opens it says so
+                if name in _FILES:
+                    raise OSError(errno.ENOENT, f"there is no {path}") from None
+                continue
             if not stat.S_ISREG(found.st_mode):
                 text = f"{path} is no regular file"
                 raise OSError(errno.EINVAL, text)
@@ -169,10 +171,12 @@ class Credentials:
         try:
             context.load_cert_chain(certificate, key, self._no_pass_phrase)
         except ssl.SSLError as error:
-            why = "has no private key in PEM form"
+            text = f"{certificate} with {key}: {words_of(error)}"
             if error.reason == "KEY_VALUES_MISMATCH":
-                why = f"is not the key of {certificate}"
-            raise OSError(errno.EINVAL, f"{key} {why}") from None
+                text = f"{key} is not the key of {certificate}"
+            elif not error.reason:  # "PEM lib"
+                text = f"{key} has no private key in PEM form, or {certificate} a part that is no certificate"
+            raise OSError(errno.EINVAL, text) from None
 
     def _no_pass_phrase(self) -> str:
         """Without this OpenSSL would ask for it on the terminal. Raises OSError."""

@@ -38,19 +38,17 @@ class Spin:
         self._skip -= 1
         return False
 
-    def go_on(self, number: int, read: Callable[[], bool]) -> None:
-        """Read that socket for a moment, whenever something is there, while it is open."""
+    def go_on(self, number: int, read: Callable[[], bool | None]) -> None:
+        """Read that socket for a moment, whenever something is there; `read` gives None once it is closed."""
         found = False
         begin = now = monotonic()
         until = self.end(begin, now)
-        is_open = True
-        while now < until and is_open:
-            more = self.look(number)
-            if more:
-                found = True
-                is_open = read()
+        more: bool | None = False
+        while now < until and more is not None:
+            more = read() if self.look(number) else False
             now = monotonic()
             if more:
+                found = True
                 until = self.end(begin, now)
         self.tried(found)
 
