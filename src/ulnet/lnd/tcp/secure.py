@@ -171,10 +171,11 @@ class Credentials:
         try:
             context.load_cert_chain(certificate, key, self._no_pass_phrase)
         except ssl.SSLError as error:
+            reason = getattr(error, "reason", None)  # which its type says is a text
             text = f"{certificate} with {key}: {words_of(error)}"
-            if error.reason == "KEY_VALUES_MISMATCH":
+            if reason == "KEY_VALUES_MISMATCH":
                 text = f"{key} is not the key of {certificate}"
-            elif not error.reason:  # "PEM lib"
+            elif not reason:  # "PEM lib"
                 text = f"{key} has no private key in PEM form, or {certificate} a part that is no certificate"
             raise OSError(errno.EINVAL, text) from None
 
