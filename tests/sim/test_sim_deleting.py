@@ -131,6 +131,24 @@ def test_puts_to_an_ni_that_its_node_deletes_by_force_go_to_another_one(delay: f
 
 
 @pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("delay", [1e-5, 1e-3])
+def test_a_node_with_one_ni_sends_again_what_went_to_an_ni_that_is_deleted(delay: float) -> None:
+    """The only pair that is left is that of its NI and the peer's other NID, which is well."""
+    sim = Simulation(seed=1, link=LinkParams(rate=1e9, delay=delay))
+    a = sim.node("a", "10.0.0.1@tcp")
+    b = sim.node("b", "10.0.0.2@tcp", "10.0.0.3@tcp")
+    b.attach(PORTAL)
+    for _ in range(6):
+        a.put(b.nid, PORTAL, data=b"x")
+        sim.run_until_quiet()
+    b.request(model.NetDel(nids=["10.0.0.3@tcp"], force=True))
+    puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
+    sim.run_until(lambda: all(put.ended for put in puts), 20, must=False)
+    assert [put for put in puts if not put.ok] == []
+    assert sim.ledger.duplicates == 0
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
 @pytest.mark.parametrize("first", range(0, 30, 10))
 def test_puts_end_soon_whichever_ni_is_deleted_by_force(first: int) -> None:
     for seed in range(first, first + 10):

@@ -162,7 +162,8 @@ def _show_list(path: Path, as_json: bool) -> None:
 
 def _is_revoked(path: Path) -> bool:
     """Whether the list of its authority, or that beside it, has a certificate. Raises OSError, ValueError."""
-    beside = path.parent.parent if path.parent.name == _ISSUED else path.parent
+    folder = path.absolute().parent
+    beside = folder.parent if folder.name == _ISSUED else folder
     if not (beside / REVOKED).exists():
         return False
     return certificate_in(path).serial in {one.serial_number for one in _list_in(beside / REVOKED)}

@@ -137,13 +137,13 @@ class SenderGuard:
                 yield md, put, put.ni, put.next_nid
 
     def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
-        find, parts = self._state.peers.find_ni, self._parts
-        pni = find(nid) or (None if put.target is None else find(put.target))  # it may have left its peer
+        pni = self._state.peers.find_ni(nid) or put.peer_ni  # which knows the peer that it has left
+        parts = self._parts
         if pni is not None and not parts.has_path_beside(put, ni, pni):
             self._stranded[md] = put, ni, nid  # another path may be there later
             self._look_later()
             return
-        if pni is None or not parts.allows(put, ni, pni):
+        if pni is None or pni.peer.gone or not parts.allows(put, ni, pni):
             return
         msg = Msg(put.template)
         msg.wmd = again(put.wmd)
