@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from ulnet.cli.pki import main, make_authority, make_node
+from ulnet.cli.pki import main, make_authority, make_node, revoke
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -203,3 +203,19 @@ def test_show_goes_on_behind_a_list_that_is_none(tmp_path: Path, capsys: pytest.
     out, err = capsys.readouterr()
     assert out.startswith(f"{nodes[1]}: 10.0.0.7@tcp")
     assert "is no list of revoked certificates" in err
+
+
+def test_show_needs_no_extra_where_a_list_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nodes have none: monitoring runs it there."""
+    authority, nodes = tmp_path / "ca", [tmp_path / "one", tmp_path / "two"]
+    make_authority(authority)
+    for node in nodes:
+        make_node(authority, node, ["10.0.0.7@tcp"])
+    revoke(authority, [nodes[0] / "node.pem"])
+    for node in nodes:
+        shutil.copy(authority / "revoked.pem", node)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert main(["show", *map(str, nodes)]) == 1
+    assert [line.endswith("; revoked") for line in capsys.readouterr().out.splitlines()] == [True, False]

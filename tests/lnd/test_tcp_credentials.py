@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from ulnet.cli import lnetd_daemon
 from ulnet.cli.pki import make_authority, make_node, revoke
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp.secure import Credentials
@@ -155,3 +156,12 @@ def test_a_key_that_openssl_takes_for_too_weak_is_called_that(place: Path) -> No
     form = PrivateFormat.TraditionalOpenSSL
     (place / "node.key").write_bytes(key.private_bytes(Encoding.PEM, form, NoEncryption()))
     assert "ee key too small" in used.look()
+
+
+def test_lnetd_warns_of_no_such_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for given in (None, str(tmp_path)):
+        lnetd_daemon._look_for(given)
+    assert caplog.messages == []
+    lnetd_daemon._look_for(str(tmp_path / "nowhere"))
+    (line,) = caplog.messages
+    assert line.startswith(f"--credentials {tmp_path}/nowhere: there is no such directory now")

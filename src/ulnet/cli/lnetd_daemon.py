@@ -277,6 +277,7 @@ def _become(user: str, path: str, groups: Groups) -> None:
 
 
 def _look_for(credentials: str | None) -> None:
+    """Warn of a directory of certificates that is not there: the first secured net would tell it."""
     if credentials is not None and not os.path.isdir(credentials):
         text = "there is no such directory now; nets with `security` need its files when they are added"
         _log.warning("--credentials %s: %s", credentials, text)

@@ -6,10 +6,11 @@ import argparse
 import fcntl
 import json
 import os
+import ssl
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import write_files
 from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
-from ulnet.lnd.tcp.certificate import MOST_NAMES, REVOKED, Certificate, certificate_in
+from ulnet.lnd.tcp.certificate import MOST_NAMES, REVOKED, Certificate, RevokedList, certificate_in
 from ulnet.nid import ANY_NID, Nid, NidError, NidList
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ patterns (10.0.0.[1-8]@tcp). `show` tells whom certificates are for, until when,
 what is in a list of those. `revoke` makes revoked.pem, a certificate revocation list (CRL): copy it to the
 directories of all nodes. It names other certificates for the same NIDs that are good: who is to be shut out
 may have these, too. The certificates that were made are in the directory issued of the authority.
-Exit status: 0 done, 1 not done (of show: it has expired, or will within --warn days), 2 usage.
+Exit status: 0 done, 1 not done (of show: it is revoked, has expired, or will
+within --warn days), 2 usage.
 """
 _ISSUED = "issued"  # directory of an authority: the certificates that it has made
 _SKEW = timedelta(hours=1)  # clocks of nodes differ
@@ -128,7 +130,7 @@ def _show(options: argparse.Namespace) -> int:
                 continue
             place = _certificate_at(path)
             one = certificate_in(place)
-            revoked = _is_revoked(place)
+            revoked = _is_revoked(place, one)
         except (OSError, ValueError) as failed:  # the others are shown
             _complain(failed)
             status = 1
@@ -160,13 +162,25 @@ def _show_list(path: Path, as_json: bool) -> None:
             print(f"{path}: {one.serial_number:x} since {since:%Y-%m-%d %H:%M} UTC")
 
 
-def _is_revoked(path: Path) -> bool:
+def _is_revoked(path: Path, certificate: Certificate) -> bool:
     """Whether the list of its authority, or that beside it, has a certificate. Raises OSError, ValueError."""
     folder = path.absolute().parent
-    beside = folder.parent if folder.name == _ISSUED else folder
-    if not (beside / REVOKED).exists():
-        return False
-    return certificate_in(path).serial in {one.serial_number for one in _list_in(beside / REVOKED)}
+    listed = (folder.parent if folder.name == _ISSUED else folder) / REVOKED
+    return listed.exists() and _revoked_in(listed).has(certificate)
+
+
+def _revoked_in(path: Path) -> RevokedList:
+    """The list in a file, without the library that makes one. Raises OSError, ValueError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with suppress(ssl.SSLError):
+        context.load_verify_locations(cafile=path)
+    if not context.cert_store_stats()["crl"]:
+        raise ValueError(_no_list(path))
+    return RevokedList(path.read_bytes())
+
+
+def _no_list(path: Path) -> str:
+    return f"{path} is no list of revoked certificates: bring it back, or begin anew without it"
 
 
 def _revoke(options: argparse.Namespace) -> int:
@@ -183,10 +197,10 @@ def _revoke(options: argparse.Namespace) -> int:
 def _others_of(authority: Path, places: list[Path]) -> Iterator[tuple[Path, list[str]]]:
     """Certificates that are good still and for NIDs of those, with these. Raises OSError, ValueError."""
     gone = [certificate_in(place) for place in places]
-    revoked = {one.serial_number for one in _list_in(authority / REVOKED)}
+    revoked = _revoked_in(authority / REVOKED)
     for path in sorted((authority / _ISSUED).glob("*.pem")):
         one = certificate_in(path)
-        if one.serial in revoked or _days_left(one) <= 0:
+        if revoked.has(one) or _days_left(one) <= 0:
             continue
         nids = {text for other in gone for text in (*_common(one, other), *_common(other, one))}
         if nids:
@@ -398,8 +412,7 @@ def _list_in(path: Path) -> list[x509.RevokedCertificate]:
     try:
         return list(x509.load_pem_x509_crl(data))
     except ValueError:
-        text = f"{path} is no list of revoked certificates: bring it back, or begin anew without it"
-        raise ValueError(text) from None
+        raise ValueError(_no_list(path)) from None
 
 
 def _new_key() -> EllipticCurvePrivateKey:

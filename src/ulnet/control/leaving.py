@@ -76,6 +76,7 @@ class Leaving:
         self._state.defer(self._end_requests, ni)  # once those are on their way that are sent again
 
     def _end_requests(self, ni: NI) -> None:
+        """End what has left by ni, waits for one answer, and was not sent again."""
         for md in list(self._memory.mds.values()):
             if md.ni is ni and md.deadline_slot >= 0 and not md.refs and md.acks_due + md.replies_due == 1:
                 self._memory.md_unlink(md, errno.ENETDOWN)

@@ -149,7 +149,6 @@ class Roster:
         """
         told: list[Any] = [None] * len(members)
         left = iter(enumerate(members))
-
         failed = False
 
         async def some() -> None:

@@ -68,6 +68,7 @@ class Waiting:
             self.wait(later, other)
 
     def _tell_merged(self, waiter: Waiter, error: LNetError | None, peer: Peer | None) -> None:
+        """Tell a caller, once, which peer has its NID now; `error` counts where the node ends."""
         if waiter not in self._late:
             return
         self._late.remove(waiter)

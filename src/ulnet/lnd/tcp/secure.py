@@ -133,7 +133,7 @@ class Credentials:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.set_ecdh_curve(_CURVE)
                 _trust(context, authority)
-                self._have(context, certificate, key)
+                self._load_own(context, certificate, key)
                 if revoked is not None:
                     self._refuse_revoked(context)
                 contexts.append(context)
@@ -166,8 +166,8 @@ class Credentials:
                 text = f"{path} has more than {most >> 10} KiB"
                 raise OSError(errno.EFBIG, text)
 
-    def _have(self, context: ssl.SSLContext, certificate: str, key: str) -> None:
-        """Be that node. Raises OSError: the words of OpenSSL name neither file."""
+    def _load_own(self, context: ssl.SSLContext, certificate: str, key: str) -> None:
+        """Load this node's certificate and key. Raises OSError: the words of OpenSSL name neither file."""
         try:
             context.load_cert_chain(certificate, key, self._no_pass_phrase)
         except ssl.SSLError as error:
@@ -292,6 +292,7 @@ def _trust(context: ssl.SSLContext, authority: str) -> None:
 
 
 def _why(error: Exception) -> str:
+    """What an error means, and of which file."""
     if isinstance(error, ssl.SSLError):
         return words_of(error)
     if isinstance(error, OSError):
