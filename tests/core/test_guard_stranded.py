@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 
 import pytest
@@ -12,6 +13,7 @@ from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
 from ulnet.core.ni import NI
+from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import Nid
 
@@ -129,3 +131,20 @@ def test_a_node_that_ends_meanwhile_copies_no_more(turns: int) -> None:
     assert not a.state.work_pending
     assert not fabric.wire
     assert {kind for _, kind, _ in world.ends} >= {EventKind.UNLINK}
+
+
+def test_a_put_whose_copy_failed_for_good_is_tried_again() -> None:
+    """Its first NI is gone, so that the copy has no other path when it fails; nobody looked for one again."""
+    world = World()
+    a, fabric = world.a, world.fabric
+    a.path_moving(world.second, SECOND)
+    assert sum(world.turns(0.6)) == COUNT
+    a.del_ni(Nid.parse("10.0.0.1@tcp"))
+    assert not any(world.turns())
+    copies = [msg for _, msg in fabric.wire]
+    fabric.wire.clear()
+    for msg in copies:
+        a.completed([msg], HealthStatus.REMOTE_ERROR, errno.ECONNRESET, "reset")
+    assert sum(world.turns(1.0)) == COUNT
+    fabric.run()
+    assert world.got == Counter(range(COUNT))

@@ -155,6 +155,13 @@ def test_puts_end_soon_whichever_ni_is_deleted_by_force(first: int) -> None:
         forced(seed)
 
 
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("seed", [35, 68])
+def test_a_half_sent_put_goes_to_the_other_nid_of_a_peer_that_has_lost_one(seed: int) -> None:
+    """Of the two pairs that there were, the one that is gone was taken for the one that is left."""
+    forced(seed)
+
+
 def forced(seed: int) -> None:
     """Nodes with two or three rails, from which NIs are taken by force under PUTs, and given back."""
     rng = Random(seed)
