@@ -178,6 +178,51 @@ async def test_a_request_that_its_own_node_refuses_ends(nodes: Nodes, liar: dict
         assert client.under_way == 0
 
 
+@pytest.mark.parametrize(("answered", "learnt"), [(1, True), (2, False)])
+async def test_a_late_reply_to_a_first_attempt_tells_how_slow_the_network_is(
+    nodes: Nodes, liar: dict[str, object], answered: int, learnt: bool
+) -> None:
+    """Requests of 256 KiB over a slow rail were all sent twice, as what came late was not learnt from.
+
+    A reply names the attempt that it answers: that to a second one tells nothing of the first.
+    """
+
+    def answers(frame: CallFrame) -> list[Frame]:
+        if frame.data == b"quick" or frame.attempt == 2:
+            return [Reply(5, frame.slot, frame.number, 1 if frame.data == b"quick" else answered, 0)]
+        return []
+
+    liar["answers"] = answers
+    async with Client(nodes[0], SERVER, "liar") as client:
+        for _ in range(40):
+            await client.call("x", b"quick")
+        patience, expected = client.patience_of("x"), client.network.expected
+        await client.call("x", b"slow")
+        assert client.counters.repeated == 1
+        if learnt:
+            assert client.network.expected > max(expected, patience / 2)
+        else:
+            assert client.network.expected == expected
+
+
+async def test_many_bytes_may_take_longer_than_few(nodes: Nodes, liar: dict[str, object]) -> None:
+    async with Client(nodes[0], SERVER, "liar", largest=262144) as client:
+        liar["answers"] = lambda frame: [Reply(5, frame.slot, frame.number, 1)]
+        await client.call("x")
+        assert client.unanswered == 0
+        liar["answers"] = lambda frame: []
+        calls = [asyncio.create_task(client.call("x", bytes(4000))) for _ in range(4)]
+        await until(lambda: client.under_way == 4)
+        assert client._connection is not None
+        waits = [call.due_at - call.sent_at for call in client._connection.calls.values()]
+        assert waits == sorted(waits) and waits[-1] > waits[0] + 3 * 4000 * 0.9e-7
+        assert client.unanswered > 4 * 4000
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert client.unanswered == 0
+
+
 @pytest.mark.parametrize("number", [4096, 1 << 31, 0xFFFFFFFF])
 @pytest.mark.parametrize("way", ["reply", "refused", "no session"])
 async def test_errors_of_numbers_that_none_has(

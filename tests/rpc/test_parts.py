@@ -602,7 +602,7 @@ async def test_a_server_does_not_say_how_long_its_client_waits(
     client.patience_of = lambda method: 8.0
     client.network = SimpleNamespace(expected=0.1)
     client.random = lambda bits: (1 << bits) - 1
-    client.silence, client.node_is_closed = silence, False
+    client.silence, client.node_is_closed, client.unanswered = silence, False, 0
     client.look_for_server = client.send = lambda *args, **more: None
     armed: list[float] = []
     client.watch = SimpleNamespace(discard=lambda pending: None, add=lambda pending, when: armed.append(when))

@@ -27,6 +27,7 @@ _LONG_PAUSE: Final = 1.0
 _MOST_ATTEMPTS: Final = 0xFFFF
 _MOST_NOTES: Final = 4  # of room for chunks that are under way: more than one, as a path may be slow
 _EARLY: Final = 0.001  # seconds that a timer may come too early
+_SLOW: Final = 1e-7  # seconds for a byte: as slow a network may be before one has seen how slow it is
 AGAIN: Final = Reply()  # the outcome of a call that is to be made in another session
 
 
@@ -101,6 +102,7 @@ class Pending:
         "patience",
         "read",
         "sent_at",
+        "size",
         "taken",
         "untouched",
     )
@@ -121,7 +123,8 @@ class Pending:
         self.patience: float = patience
         self.done: asyncio.Future[Reply] = asyncio.Future(loop=client.loop)
         self.heard_at: float = 0.0  # set by `send`
-        self.sent_at: float = 0.0
+        self.sent_at: float = 0.0  # the first attempt
+        self.size: int = 0  # bytes of its frame, once that was sent
         self.news: asyncio.Event | None = news  # of chunks, for a stream
         self.chunks: dict[int, bytes] = {}  # that were not read
         self.read: int = 0  # chunks that were
@@ -147,16 +150,20 @@ class Pending:
         frame.attempt = min(frame.attempt + 1, _MOST_ATTEMPTS)
         frame.left = NO_DEADLINE if left is None else min(max(int(1000 * left), 1), NO_DEADLINE - 1)
         frame.patience = int(1000 * self.patience)
-        self.sent_at = now
+        packed = frame.pack()
+        if not self.size:
+            self.sent_at = now
+            self.size = len(packed)
+            client.unanswered += self.size
         self._sent += 1
-        self._arm(now + self.patience, client.silence)
+        self._arm(now + self.patience + client.unanswered * _SLOW, client.silence)
         self.patience = min(2 * self.patience, _MOST_PATIENCE)
         if frame.attempt == 1:
-            self.connection.lane.add(frame.pack(), self, frame.method, left)
+            self.connection.lane.add(packed, self, frame.method, left)
             return
         client.counters.repeated += 1
         client.look_for_server(frame.attempt)
-        client.send(frame.pack(), self.left, ack=True, timeout=left, method=frame.method)
+        client.send(packed, self.left, ack=True, timeout=left, method=frame.method)
 
     def send_credit(self) -> None:
         """Tell up to which chunk there is room: now, or once fewer such notices are under way."""
@@ -221,7 +228,7 @@ class Pending:
         self.heard_at = now
         silence = client.silence / 2  # the other half is for what it is asked then
         if isinstance(frame, Reply):
-            if frame.attempt == 1 and self._sent == 1:
+            if frame.attempt == 1:  # also of one that was sent again meanwhile: the network is slow
                 client.learn(self.frame.method, now - self.sent_at, frame.service_us / 1e6)
             if not isinstance(frame.data, bytes):
                 frame.data = bytes(frame.data)
@@ -306,6 +313,7 @@ class Pending:
         slot = self.frame.slot
         if self.connection.calls.get(slot) is not self:
             return
+        self._client.unanswered -= self.size
         if not self.answered and not self.connection.stale and not self._client.closed:
             frame = self.frame
             note = Note(frame.session, slot, frame.number, 0, frame.answer_to, Kind.CANCEL)
