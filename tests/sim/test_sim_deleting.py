@@ -200,3 +200,66 @@ def forced(seed: int) -> None:
     sim.run_until_quiet()
     assert sim.ledger.duplicates == 0
     assert [node.core.stats.msgs_alloc for node in nodes] == [0] * len(nodes)
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("at", [0.1, 0.5, 3, 8])
+def test_puts_of_an_ni_that_is_deleted_by_force_wait_for_a_rail_that_is_silent_for_a_while(at: float) -> None:
+    """There was no path in that moment: they failed, and what had arrived would have been sent again anew."""
+    sim = Simulation(seed=1, link=LinkParams(rate=1e8, delay=1e-3))
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
+    b.attach(PORTAL)
+    for _ in range(6):
+        a.put(b.nid, PORTAL, data=b"x")
+        sim.run_until_quiet()
+    for rail in (0, 1):
+        sim.partition([f"a.eth{rail}"], [f"b.eth{rail}"])
+    puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
+    sim.run(at)
+    a.request(model.NetDel(nids=["10.1.0.1@tcp1"], force=True))
+    sim.run(1.5)
+    assert [put for put in puts if put.ended] == []
+    sim.heal()
+    sim.run_until(lambda: all(put.ended for put in puts), 20, must=False)
+    assert [put for put in puts if not put.ok] == []
+    assert sim.ledger.duplicates == 0
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+def test_gets_are_answered_by_another_ni_where_theirs_is_deleted_by_force() -> None:
+    """They failed while their REPLYs, which had not left, were on their way to the other NI."""
+    sim = Simulation(seed=1, link=LinkParams(rate=1e8, delay=1e-3))
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
+    b.attach(PORTAL, size=1_000_000, keep_data=False)
+    for _ in range(6):
+        a.put(b.nid, PORTAL, data=b"x")
+        sim.run_until_quiet()
+    gets = [a.get(b.nid, PORTAL, size=1_000_000) for _ in range(100)]
+    sim.run(0.0022)  # all have left, half of them by either NI
+    a.request(model.NetDel(nids=["10.1.0.1@tcp1"], force=True))
+    sim.run_until(lambda: all(get.ended for get in gets), 2, must=False)
+    assert sum(get.ok for get in gets) > len(gets) // 2
+    why = "the local interface 10.1.0.1@tcp1 was removed: the message may have arrived"
+    assert {get.reason for get in gets if not get.ok} == {why}
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("ack", [True, False])
+def test_what_waits_for_credits_of_a_nid_that_its_peer_has_deleted_goes_elsewhere(ack: bool) -> None:
+    """The peer's push came over the other rail, and the reset never: half of all waited 50 s."""
+    sim = Simulation(seed=1, link=LinkParams(rate=1e8, delay=1e-3))
+    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
+    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
+    b.attach(PORTAL, keep_data=False)
+    for _ in range(6):
+        a.put(b.nid, PORTAL, data=b"x")
+        sim.run_until_quiet()
+    sim.partition(["a.eth1"], ["b.eth1"])
+    puts = [a.put(b.nid, PORTAL, data=bytes(100_000), ack=ack) for _ in range(100)]
+    sim.run(0.01)
+    b.request(model.NetDel(nids=["10.1.0.2@tcp1"], force=True))
+    sim.run(3)
+    waiting = [put for put in puts if put.status is None]
+    assert len(waiting) <= (0 if ack else 8)  # these have begun to leave, and nobody acknowledges them

@@ -11,6 +11,8 @@ import errno
 from collections.abc import Callable, Sequence
 
 from ulnet.control.discovery import Discovery
+from ulnet.core.guard.identity import is_identity
+from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerFlag
@@ -20,6 +22,7 @@ from ulnet.nid import Nid
 __all__ = ["Leaving"]
 
 _SHOWN = 3
+_GRACE = 1.0  # seconds for answers that come by another NI, since the one that was asked is gone
 _DISCOVERED = int(PeerFlag.DISCOVERED)
 _PUSH_SENT = int(PeerFlag.PUSH_SENT)
 
@@ -75,11 +78,29 @@ class Leaving:
                     self._memory.md_unlink(md, errno.ECONNRESET)
         self._state.defer(self._end_requests, ni)  # once those are on their way that are sent again
 
-    def _end_requests(self, ni: NI) -> None:
-        """End what has left by ni, waits for one answer, and was not sent again."""
+    def _end_requests(self, ni: NI, late: bool = False) -> None:
+        """End what has left by ni, waits for one answer, and was not sent again.
+
+        Where the peer knows another NI, its answer may come by that within a moment. A PUT that the peer
+        would notice to have is left to the guard there, which sends it again once there is a path.
+        """
+        left = False
         for md in list(self._memory.mds.values()):
             if md.ni is ni and md.deadline_slot >= 0 and not md.refs and md.acks_due + md.replies_due == 1:
-                self._memory.md_unlink(md, errno.ENETDOWN)
+                guarded = md.put is not None and is_identity(md.put.wmd)
+                if self._has_other_ni(md) and (guarded or not late):
+                    left = True
+                else:
+                    self._memory.md_unlink(md, errno.ENETDOWN)
+        if left and not late:
+            self._state.timers.at(self._state.clock() + _GRACE, lambda: self._end_requests(ni, late=True))
+
+    def _has_other_ni(self, md: Md) -> bool:
+        """Whether the peer that md waits for may answer to another NI."""
+        peer = md.asked.peer if md.asked is not None else None
+        nets = self._state.nets
+        here = [nid.net for nid in peer.members if nid.net in nets] if peer and peer.multi_rail else []
+        return any(ni.open for net in here for ni in nets[net].nis)
 
     def held(self, ni: NI) -> str:
         """What would be lost with ni, in words; empty if nothing would."""

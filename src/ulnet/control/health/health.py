@@ -341,6 +341,9 @@ class Health:
         """A NID belongs to no peer, or to another one, from now on."""
         self.recovery.release_peer(pni)
         self.presence.forget(pni)
+        if not pni.peer.gone and pni.peer.multi_rail:  # it lives on without that NID
+            self._sender.leave(None, pni)
+            self.again.lost(None, pni.nid)
 
     def settings_changed(self) -> None:
         """Sensitivity may be 0 now, or not any more."""
