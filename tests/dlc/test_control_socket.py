@@ -303,6 +303,41 @@ async def test_few_requests_begin_in_one_turn_of_the_loop(
     assert [verb for _, verb in begun].index("del") < 2 * 20
 
 
+async def test_requests_of_who_may_only_look_keep_administrators_waiting_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All had one queue of four requests a turn: administrators waited for 30 requests of 30 ms each."""
+    roles: list[Role] = []
+    connected = 0
+
+    def caller(self: Groups, connection: socket.socket) -> Caller:
+        nonlocal connected
+        connected += 1
+        return Caller(65534, connected, Role.LOOK if connected <= 20 else Role.CHANGE)
+
+    monkeypatch.setattr(Groups, "caller", caller)
+    async with serving(tmp_path) as (_, server):
+        handle = server.handler
+
+        async def watch(request: model.Request, caller: Caller) -> Answer:
+            roles.append(caller.role)
+            return await handle(request, caller)
+
+        server.handler = watch
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(21)]
+        for client in clients:
+            client.connect(server.endpoint.path)
+        while len(server.sessions) < 21:
+            await asyncio.sleep(0)
+        for client in clients:
+            client.sendall(GOOD)
+        while len(roles) < 21:
+            await asyncio.sleep(0)
+        for client in clients:
+            client.close()
+    assert roles.index(Role.CHANGE) < 5
+
+
 def take_all_files(held: list[int]) -> None:
     with suppress(OSError):
         while True:

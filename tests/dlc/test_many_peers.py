@@ -12,12 +12,15 @@ import pytest
 
 from ulnet.core.peer import Peer
 from ulnet.dlc.aclient import AsyncClient
+from ulnet.dlc.caller import Caller, Role
 from ulnet.dlc.client import as_mapping
 from ulnet.dlc.documents import NidItem, PeerListDocument
 from ulnet.dlc.documents_stats import UseDocument, UseView
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import (
+    CptOfNids,
+    Distances,
     Export,
     NetAdd,
     PeerAdd,
@@ -94,6 +97,27 @@ async def test_a_node_goes_on_while_it_looks_at_peers(admin: Admin, request_: Re
     crowd(admin)
     turns, _ = await turns_of(admin, request_)
     assert turns > MANY // 16
+
+
+@pytest.mark.parametrize("kind", [Distances, CptOfNids])
+async def test_a_node_goes_on_while_it_reads_nids(admin: Admin, kind: type[Distances] | type[CptOfNids]) -> None:
+    """30 ms in one turn of the loop, for whoever may look."""
+    turns, document = await turns_of(admin, kind([f"10.99.{at // 250}.{at % 250}@tcp" for at in range(MANY)]))
+    assert turns > MANY // 16
+    (shown,) = document.values()
+    assert len(shown) == MANY
+
+
+async def test_who_may_only_look_keeps_no_administrator_waiting_for_lists(admin: Admin) -> None:
+    crowd(admin)
+    looker = Caller(65534, 1, Role.LOOK)
+    lookers = [asyncio.create_task(admin.handle(PeerShow(), looker)) for _ in range(3)]
+    await asyncio.sleep(0)
+    asked = asyncio.create_task(admin.handle(PeerShow()))
+    while not asked.done():
+        await asyncio.sleep(0)
+    assert not lookers[1].done()
+    await asyncio.gather(*lookers)
 
 
 async def test_a_node_goes_on_while_it_counts_what_rules_match(admin: Admin) -> None:

@@ -36,7 +36,7 @@ Handler = Callable[[Request, Caller], Awaitable[Answer]]
 _log = logging.getLogger("ulnet.control")
 _PAUSE = 0.2  # seconds until the next try, when there is no descriptor for a client
 _SPARE = 4  # descriptors that are kept for clients where the process has no others
-_AT_ONCE = 4  # requests that begin in one turn of the loop
+_AT_ONCE = {Role.LOOK: 1, Role.CHANGE: 4}  # requests that begin in one turn of the loop
 _MOST_UNREAD = 32 << 20  # bytes of answers that clients leave unread: then the slowest of them go
 
 
@@ -66,7 +66,7 @@ class ControlServer:
         self.max_request = max_request
         self.idle = idle
         self.sessions: dict[_Session, None] = {}  # the oldest first
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._turns = {role: asyncio.Semaphore(count) for role, count in _AT_ONCE.items()}
         self._arriving: set[asyncio.Task[object]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,8 +168,9 @@ class ControlServer:
 
     async def answer(self, payload: bytes, caller: Caller) -> list[bytes]:
         """The frame that answers one payload, in pieces; an error whatever goes wrong."""
-        await self._turn.acquire()
-        asyncio.get_running_loop().call_soon(self._turn.release)
+        turn = self._turns[caller.role]  # who may only look keeps no administrator waiting
+        await turn.acquire()
+        asyncio.get_running_loop().call_soon(turn.release)
         try:
             request = decode_request(payload)
         except ProtocolError as bad:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from ulnet.control.view import View
 from ulnet.core.status import LNetError, errno_text
@@ -12,7 +13,7 @@ from ulnet.dlc.model import PINGS_AT_ONCE, Distances, Ping
 from ulnet.dlc.protocol import Answer
 from ulnet.nid import Nid
 from ulnet.node.admin.managed import ManagedNode
-from ulnet.node.admin.names import assumed, one_nid, read_nids
+from ulnet.node.admin.names import assumed, one_nid, read_nids, reading_nids
 from ulnet.node.distances import by_distance
 
 __all__ = ["ping_all", "show_distances", "why"]
@@ -58,7 +59,9 @@ def why(failed: LNetError, target: Nid) -> str:
     return f"{words} ({reason})"
 
 
-def show_distances(core: View, request: Distances) -> list[DistanceView]:
+def show_distances(core: View, request: Distances) -> Iterator[DistanceView | None]:
     """The nearest first. Raises LNetError: EINVAL, EHOSTUNREACH."""
-    found = by_distance(core, read_nids(request.nids))
-    return [DistanceView(str(one.nid), one.hops, str(one.source)) for one in found]
+    nids: dict[Nid, None] = {}
+    yield from reading_nids(request.nids, nids)
+    for one in by_distance(core, nids):
+        yield DistanceView(str(one.nid), one.hops, str(one.source))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ulnet.bond import BondLnd
 from ulnet.control.instance import LNet
+from ulnet.dlc.caller import Role
 from ulnet.dlc.config import Step
 from ulnet.dlc.model import NetAdd, NetMatch
 from ulnet.dlc.modprobe import Parameters, tune
@@ -36,7 +37,8 @@ class AdminState:
     additions: Sequence[Addition] = ()
     large: bool = False
     meter: UseMeter = field(default_factory=lambda: UseMeter(time.monotonic))
-    listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Held by who makes a long list in turns: one administrator at a time, and one who may only look.
+    listing: Mapping[Role, asyncio.Lock] = field(default_factory=lambda: {role: asyncio.Lock() for role in Role})
 
     @property
     def core(self) -> LNet:

@@ -136,7 +136,7 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         ),  # and keeps it going
         _asks(model.Ping, lambda state, one: ping_all(state.node, one)),
         _asks(model.Discover, lambda state, one: discover_all(state.node, one)),
-        _shows(model.Distances, show_distances, documents.DistanceDocument),
+        _lists(model.Distances, show_distances, documents.DistanceDocument),
         _changes(model.UdspAdd, add_rule),
         _changes(model.UdspDel, delete_rules),
         _lists(model.UdspShow, show_rules, UdspDocument),
@@ -154,7 +154,7 @@ REQUESTS: dict[type[BaseRequest], Row] = dict(
         _changes(model.BuffersSet, set_buffers),
         _reads(model.RoutingShow, lambda state, _: show_routing(state.core)),
         _shows(model.NumaShow, lambda core, _: show_numa(core), documents.NumaDocument),
-        _shows(model.CptOfNids, cpts_of_nids, documents.CptOfNidDocument),
+        _lists(model.CptOfNids, cpts_of_nids, documents.CptOfNidDocument),
         _row(model.GlobalSet, change_settings, True),
         _reads(model.GlobalShow, lambda state, _: documents.GlobalDocument(settings_of(state))),
         _does(model.FaultAdd, add_fault),
