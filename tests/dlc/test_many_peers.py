@@ -100,7 +100,9 @@ async def test_a_node_goes_on_while_it_looks_at_peers(admin: Admin, request_: Re
 
 
 @pytest.mark.parametrize("kind", [Distances, CptOfNids])
-async def test_a_node_goes_on_while_it_reads_nids(admin: Admin, kind: type[Distances] | type[CptOfNids]) -> None:
+async def test_a_node_goes_on_while_it_reads_nids(
+    admin: Admin, kind: type[Distances] | type[CptOfNids]
+) -> None:
     """30 ms in one turn of the loop, for whoever may look."""
     turns, document = await turns_of(admin, kind([f"10.99.{at // 250}.{at % 250}@tcp" for at in range(MANY)]))
     assert turns > MANY // 16

@@ -81,7 +81,8 @@ class Admin:
             if isinstance(outcome, Awaitable):
                 outcome = await outcome
             if isinstance(outcome, Listing):
-                outcome = await outcome.read(self._state.listing[caller.role], encoded=caller is not OURSELVES)
+                alone = self._state.listing[caller.role]
+                outcome = await outcome.read(alone, encoded=caller is not OURSELVES)
         except (LNetError, HostError) as refused:
             if audit is not None:
                 audit.tell([refused.text], self.node.running)

@@ -21,6 +21,11 @@ from ulnet.node.admin.sums import UseMeter
 __all__ = ["AdminState"]
 
 
+def _locks() -> dict[Role, asyncio.Lock]:
+    """Held by who makes a long list in turns: one administrator at a time, and one who may only look."""
+    return {role: asyncio.Lock() for role in Role}
+
+
 @dataclass(slots=True)
 class AdminState:
     """`host` lists the host's links; `startup` is what `lnet configure --all` does, in order.
@@ -37,8 +42,7 @@ class AdminState:
     additions: Sequence[Addition] = ()
     large: bool = False
     meter: UseMeter = field(default_factory=lambda: UseMeter(time.monotonic))
-    # Held by who makes a long list in turns: one administrator at a time, and one who may only look.
-    listing: Mapping[Role, asyncio.Lock] = field(default_factory=lambda: {role: asyncio.Lock() for role in Role})
+    listing: Mapping[Role, asyncio.Lock] = field(default_factory=_locks)
 
     @property
     def core(self) -> LNet:
