@@ -189,6 +189,22 @@ def test_revoke_names_patterns_that_overlap(tmp_path: Path, capsys: pytest.Captu
     ]
 
 
+def test_revoke_goes_on_behind_a_file_that_is_no_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The list was written, and the exit status said that nothing was done."""
+    authority = tmp_path / "ca"
+    make_authority(authority)
+    for name in ("gone", "good"):
+        make_node(authority, tmp_path / name, ["10.0.0.7@tcp"])
+    odd = authority / "issued" / "0.pem"
+    odd.write_text("no certificate")
+    assert main(["revoke", "--ca", str(authority), str(tmp_path / "gone")]) == 0
+    out, err = capsys.readouterr()
+    assert [line.partition(" is good as well")[1] for line in out.splitlines()] == ["", " is good as well"]
+    assert err == f"ulnet pki: {odd}: it has no certificate in PEM form\n"
+
+
 def test_show_tells_what_is_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     authority, node = tmp_path / "ca", tmp_path / "node"
     make_authority(authority)

@@ -199,7 +199,11 @@ def _others_of(authority: Path, places: list[Path]) -> Iterator[tuple[Path, list
     gone = [certificate_in(place) for place in places]
     revoked = _revoked_in(authority / REVOKED)
     for path in sorted((authority / _ISSUED).glob("*.pem")):
-        one = certificate_in(path)
+        try:
+            one = certificate_in(path)
+        except (OSError, ValueError) as failed:  # the others are told
+            _complain(failed)
+            continue
         if revoked.has(one) or _days_left(one) <= 0:
             continue
         nids = {text for other in gone for text in _common(one, other)}
