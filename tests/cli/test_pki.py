@@ -173,6 +173,38 @@ def test_revoke_names_what_else_the_node_may_have(tmp_path: Path, capsys: pytest
     ]
 
 
+def test_revoke_names_patterns_that_overlap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither is the other's, but the node may have one of the NIDs that both are for."""
+    authority = tmp_path / "ca"
+    make_authority(authority)
+    make_node(authority, tmp_path / "gone", ["10.0.0.[1-8]@tcp", "10.1.0.1@tcp1"])
+    before = set((authority / "issued").iterdir())
+    make_node(authority, tmp_path / "good", ["10.0.0.[5-12]@tcp", "10.0.0.[9-12]@tcp", "10.1.0.0/24@tcp1"])
+    (good,) = set((authority / "issued").iterdir()) - before
+    make_node(authority, tmp_path / "other", ["10.0.0.[9-12]@tcp", "10.0.0.[1-8]@tcp1"])
+    assert main(["revoke", "--ca", str(authority), str(tmp_path / "gone")]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"{good} is good as well, and for 10.0.0.[5-12]@tcp, 10.1.0.1@tcp1: "
+        "to shut that node out, revoke it, too"
+    ]
+
+
+def test_revoke_goes_on_behind_a_file_that_is_no_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The list was written, and the exit status said that nothing was done."""
+    authority = tmp_path / "ca"
+    make_authority(authority)
+    for name in ("gone", "good"):
+        make_node(authority, tmp_path / name, ["10.0.0.7@tcp"])
+    odd = authority / "issued" / "0.pem"
+    odd.write_text("no certificate")
+    assert main(["revoke", "--ca", str(authority), str(tmp_path / "gone")]) == 0
+    out, err = capsys.readouterr()
+    assert [line.partition(" is good as well")[1] for line in out.splitlines()] == ["", " is good as well"]
+    assert err == f"ulnet pki: {odd}: it has no certificate in PEM form\n"
+
+
 def test_show_tells_what_is_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     authority, node = tmp_path / "ca", tmp_path / "node"
     make_authority(authority)

@@ -209,6 +209,34 @@ def test_number_sets(text: str) -> None:
     assert list(NumberSet.parse(str(numbers), 20, "number")) == listed
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("10.0.0.[1-8]@tcp", "10.0.0.[5-12]@tcp", True),
+        ("10.0.0.[1-8]@tcp", "10.0.0.[9-12]@tcp", False),
+        ("10.0.0.[1-8]@tcp", "10.0.[0-3].8@tcp[0-2]", True),
+        ("10.0.0.[1-8]@tcp", "10.0.0.[1-8]@tcp1", False),
+        ("10.0.0.[1-8]@tcp", "10.0.0.[1-8]@o2ib", False),
+        ("10.0.0.[1-8]@tcp", "*@tcp*", True),
+        ("10.*.0.7@tcp", "10.0.0.0/29@tcp", True),
+        ("10.*.0.8@tcp", "10.0.0.0/29@tcp", False),
+        ("10.0.0.0/9@tcp", "10.96.0.0/12@tcp", True),
+        ("10.0.0.0/9@tcp", "10.128.0.0/9@tcp", False),
+        ("fd00::/64@tcp", "fd00::7@tcp", True),
+        ("fd00::/64@tcp", "fd00:1::/32@tcp", False),
+        ("fd00::/8@tcp", "*.*.*.*@tcp", False),
+        ("[0-4294967294/2]@gni", "[1-4294967295/2]@gni", False),
+        ("[0-4294967295/65535]@gni*", "[1-4294967295/65537]@gni", True),
+        ("7@gni, 10.0.0.1@tcp", "10.0.0.2@tcp 10.0.0.[0,1]@tcp", True),
+        ("*@lo", "0@lo", True),
+    ],
+)
+def test_patterns_overlap(one: str, other: str, shared: bool) -> None:
+    """Without a look at each NID: there may be billions."""
+    assert NidList.parse(one).overlaps(NidList.parse(other)) is shared
+    assert NidList.parse(other).overlaps(NidList.parse(one)) is shared
+
+
 octets = st.lists(
     st.tuples(st.integers(0, 255), st.integers(0, 255), st.integers(1, 9)), min_size=1, max_size=3
 )
@@ -229,6 +257,14 @@ def test_octets_match_what_they_say(
     )
     assert pattern.match(address) == expected
     assert AddressPattern.parse(str(pattern)).match(address) == expected
+
+
+@given(octets, octets)
+def test_sets_overlap_if_a_number_is_in_both(
+    first: list[tuple[int, int, int]], second: list[tuple[int, int, int]]
+) -> None:
+    one, other = (NumberSet.parse(octet_text(some), 255, "octet") for some in (first, second))
+    assert one.overlaps(other) is not set(one).isdisjoint(other)
 
 
 @given(st.text(alphabet="0123456789.-[]/,*:@tcpgnlo xf", max_size=30))

@@ -20,7 +20,7 @@ from ulnet.cli.files import write_files
 from ulnet.cli.output import of_output
 from ulnet.cli.parsers import command_parser
 from ulnet.lnd.tcp.certificate import MOST_NAMES, REVOKED, Certificate, RevokedList, certificate_in
-from ulnet.nid import ANY_NID, Nid, NidError, NidList
+from ulnet.nid import Nid, NidError, NidList
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -199,28 +199,37 @@ def _others_of(authority: Path, places: list[Path]) -> Iterator[tuple[Path, list
     gone = [certificate_in(place) for place in places]
     revoked = _revoked_in(authority / REVOKED)
     for path in sorted((authority / _ISSUED).glob("*.pem")):
-        one = certificate_in(path)
+        try:
+            one = certificate_in(path)
+        except (OSError, ValueError) as failed:  # the others are told
+            _complain(failed)
+            continue
         if revoked.has(one) or _days_left(one) <= 0:
             continue
-        nids = {text for other in gone for text in (*_common(one, other), *_common(other, one))}
+        nids = {text for other in gone for text in _common(one, other)}
         if nids:
             yield path, sorted(nids)
 
 
 def _common(one: Certificate, other: Certificate) -> Iterator[str]:
-    """NIDs and patterns of one that the other has, or NIDs that a pattern of it covers."""
-    texts = set(map(str, other.nids))
-    for text in map(str, one.nids):
-        if text in texts or other.covers(_nid_or_none(text)):
-            yield text
+    """NIDs that both are for, and patterns of one for some of which the other is by a pattern."""
+    patterns = [nids for nids in other.nids if _nid_or_none(nids) is None]
+    for nids in one.nids:
+        nid = _nid_or_none(nids)
+        if other.covers(nid) if nid is not None else any(map(nids.overlaps, patterns)):
+            yield str(nids)
+    for nids in other.nids:
+        nid = _nid_or_none(nids)
+        if nid is not None and one.covers(nid):
+            yield str(nids)
 
 
-def _nid_or_none(text: str) -> Nid:
-    """The NID; ANY_NID, which no certificate covers, for a pattern."""
+def _nid_or_none(nids: NidList) -> Nid | None:
+    """The NID; None for a pattern."""
     try:
-        return Nid.parse(text)
+        return Nid.parse(str(nids))
     except NidError:
-        return ANY_NID
+        return None
 
 
 def _certificate_at(path: Path) -> Path:

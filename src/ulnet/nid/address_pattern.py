@@ -48,6 +48,11 @@ class AddressPattern:
         """
         raise NotImplementedError
 
+    def overlaps(self, other: AddressPattern) -> bool:
+        """Whether an address is in both, which are of one type of net."""
+        pairs = zip(self.by_byte()[0], other.by_byte()[0], strict=False)
+        return all(one is None or its is None or one.overlaps(its) for one, its in pairs)
+
     def __iter__(self) -> Iterator[bytes]:
         """Every address meant, lazily."""
         raise NotImplementedError
@@ -127,6 +132,9 @@ class _Number(AddressPattern):
     def by_byte(self) -> tuple[list[NumberSet | None], bool]:
         numbers, sure = self.numbers.by_byte(4)
         return [_SHORT, *numbers], sure
+
+    def overlaps(self, other: AddressPattern) -> bool:
+        return not isinstance(other, _Number) or self.numbers.overlaps(other.numbers)
 
     def __iter__(self) -> Iterator[bytes]:
         return (number.to_bytes(4, "big") for number in self.numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 
 from ulnet.nid.errors import NidError, shown
 
@@ -82,6 +83,10 @@ class NumberSet:
         """Whether every number is in the set because it was written `*`."""
         return (0, self.limit, 1) in self.ranges
 
+    def overlaps(self, other: NumberSet) -> bool:
+        """Whether a number is in both."""
+        return any(_have_common(one, its) for one in self.ranges for its in other.ranges)
+
     def by_byte(self, size: int) -> tuple[list[NumberSet | None], bool]:
         """What each of the `size` bytes of the numbers may be (None: anything), and if all such are meant.
 
@@ -106,6 +111,21 @@ class NumberSet:
             for low, high, stride in self.ranges
         ]
         return parts[0] if len(parts) == 1 and "-" not in parts[0] else f"[{','.join(parts)}]"
+
+
+def _have_common(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    """Whether a number is in both ranges."""
+    (low, high, stride), (its_low, its_high, its_stride) = one, other
+    common = gcd(stride, its_stride)
+    steps, rest = divmod(its_low - low, common)
+    if rest:
+        return False
+    every = its_stride // common  # so many steps of one lead from a common number to the next
+    found = low + stride * (steps * pow(stride // common, -1, every) % every)
+    missing = its_low - found
+    if missing > 0:
+        found += -(-missing // (stride * every)) * stride * every
+    return found <= min(high, its_high)
 
 
 def _parse_range(text: str, limit: int, what: str) -> tuple[int, int, int]:

@@ -35,6 +35,10 @@ class NetPattern:
         """Whether net is one of them."""
         return net.type == self.type and net.number in self.numbers
 
+    def overlaps(self, other: NetPattern) -> bool:
+        """Whether a net is in both."""
+        return self.type == other.type and self.numbers.overlaps(other.numbers)
+
     def by_byte(self) -> tuple[list[NumberSet | None], bool]:
         """What each byte of a net may be (None: anything), and whether that says all."""
         numbers, sure = self.numbers.by_byte(2)
@@ -74,6 +78,10 @@ class NidRange:
         """Whether nid is one of them; the wildcard never is."""
         return not nid.is_any and self.nets.match(nid.net) and self.addresses.match(nid.address)
 
+    def overlaps(self, other: NidRange) -> bool:
+        """Whether a NID is in both."""
+        return self.nets.overlaps(other.nets) and self.addresses.overlaps(other.addresses)
+
     def __iter__(self) -> Iterator[Nid]:
         if self.nets.type == NetType.LO:
             return iter((LO_NID,))
@@ -104,6 +112,10 @@ class NidList:
     def match(self, nid: Nid) -> bool:
         """Whether nid is in one of the ranges."""
         return any(one.match(nid) for one in self.ranges)
+
+    def overlaps(self, other: NidList) -> bool:
+        """Whether a NID is in both."""
+        return any(one.overlaps(its) for one in self.ranges for its in other.ranges)
 
     def __iter__(self) -> Iterator[Nid]:
         return (nid for one in self.ranges for nid in one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
@@ -27,7 +28,8 @@ class Turns:
         self._most = most
         self._left = most  # in this turn
         self._counts = False  # the next turn is awaited
-        self.waiting: dict[Hashable, dict[Step, None]] = {}  # those of each client, in order
+        # Those of each client, in order. A dict finds its first slowly when others went.
+        self.waiting: OrderedDict[Hashable, OrderedDict[Step, None]] = OrderedDict()
 
     def take(self) -> bool:
         """Whether one more goes on in this turn; none does before those that wait."""
@@ -44,7 +46,10 @@ class Turns:
         if self.take():
             step()
         else:
-            self.waiting.setdefault(client, {})[step] = None
+            steps = self.waiting.get(client)
+            if steps is None:
+                steps = self.waiting[client] = OrderedDict()
+            steps[step] = None
 
     def discard(self, client: Hashable, step: Step) -> None:
         """Do not call it. What does not wait is ignored."""
@@ -72,10 +77,8 @@ class Turns:
             self._loop.call_soon(self._next)  # first, as a step may raise something
         while waiting and self._left:
             self._left -= 1
-            client = next(iter(waiting))
-            steps = waiting.pop(client)
-            step = next(iter(steps))
-            del steps[step]
+            client, steps = waiting.popitem(last=False)
+            step, _ = steps.popitem(last=False)
             if steps:
                 waiting[client] = steps
             step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -17,18 +18,20 @@ from ulnet.nid import LO_NID, Nid
 __all__ = ["Waiting"]
 
 _LATE: Final = 5.0  # seconds in which a peer that is known may get NIDs of another one
+_AT_ONCE: Final = 64  # messages that fail in one turn of the loop
 _MAX_ROUNDS: Final = 4  # a caller whose peer is replaced again and again is told so
 
 
 class Waiting:
     """Keeps who waits with the peer that has the NID. `want` begins the discovery of one."""
 
-    __slots__ = ("_late", "_sender", "_state", "_want")
+    __slots__ = ("_late", "_lost", "_sender", "_state", "_want")
 
     def __init__(self, state: NodeState, sender: Sender, want: Callable[[Peer], None]) -> None:
         self._state = state
         self._sender = sender
         self._want: Callable[[Peer], None] = want
+        self._lost: deque[tuple[Msg, int, str]] = deque()  # messages that fail, in turns
         self._late: set[Waiter] = set()  # whose peers are known, and may get more NIDs now
 
     def peer_of(self, nid: Nid) -> Peer:
@@ -79,10 +82,22 @@ class Waiting:
     def fail(self, peer: Peer, number: int, why: str) -> None:
         """The peer could not be discovered: all who wait for it are told so."""
         parked, waiters = self._taken(peer)
-        for msg in parked:
-            self._sender.fail(msg, number, f"{peer.primary_nid} could not be discovered: {why}")
+        text = f"{peer.primary_nid} could not be discovered: {why}"
+        fails = bool(self._lost)
+        self._lost += [(msg, number, text) for msg in parked]
+        if not fails:
+            self._fail_some()
         for waiter in waiters:
             waiter.tell(LNetError(number, why), None)
+
+    def _fail_some(self) -> None:
+        """A program may have sent thousands: those of one turn fail, and the others in those that come."""
+        lost = self._lost
+        for _ in range(min(_AT_ONCE, len(lost))):
+            msg, number, text = lost.popleft()
+            self._sender.fail(msg, number, text)
+        if lost:
+            self._state.defer(self._fail_some)
 
     def move(self, peer: Peer, others: Iterable[Peer]) -> None:
         """NIDs of a peer are other peers' from now on: who waits for those goes on there."""
