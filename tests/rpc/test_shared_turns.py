@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -238,42 +238,6 @@ def test_handlers_of_a_client_begin_by_turns_with_those_of_others() -> None:
         assert begun[:6] == [greedy[0], honest[0], greedy[500], honest[1], greedy[501], honest[2]]
         assert begun[6:] == greedy[502:]
         assert not runner.remove(honest[0])
-
-    asyncio.run(main())
-
-
-@pytest.mark.pure
-def test_many_calls_and_steps_are_not_in_a_plain_dict() -> None:
-    """One that is emptied from its front looks at the places of all that went: 100,000 calls took 4 s."""
-
-    async def main() -> None:
-        begun: list[Any] = []
-
-        async def handler(call: Any) -> None:
-            begun.append(call)
-
-        loop = asyncio.get_running_loop()
-        nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-        runner = Runner(loop, copy_context(), handler, nothing, nothing, lambda: False)
-        turns: Turns = Turns(loop, 1)
-        first = [Named("first") for _ in range(1000)]
-        others = [Named(str(number)) for number in range(1000)]
-        before: Any = Named("before")
-        runner.add(before)
-        while not begun:
-            await asyncio.sleep(0)
-        calls: list[Any] = [*first, *others]
-        for call in calls:
-            runner.add(call)
-            turns.add(call.session.owner, lambda: None)
-        for waiting in (runner._ready, turns.waiting):
-            assert type(waiting) is OrderedDict
-            assert type(waiting["first"]) is OrderedDict
-        turns.waiting.clear()
-        while len(begun) < 2001:
-            await asyncio.sleep(0)
-        await runner.ended()
-        assert begun == [before, first[0], *others, *first[1:]]
 
     asyncio.run(main())
 

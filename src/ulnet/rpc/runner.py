@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextvars import Context
 from typing import Any, Final
@@ -17,7 +16,6 @@ __all__ = ["Runner"]
 _MOST: Final = 64  # handlers that a task runs before others have a turn …
 _FEW: Final = 16  # … where no request waits for a place: the clients go on while others run
 _DECODED: Final = 1 << 16  # bytes of data, after which others have a turn: they may become large objects
-_MANY: Final = 256  # are ready: in a dict, which costs less, the first is found slowly when many went
 _SPARE: Final = 4  # generators that are kept for further tasks
 
 
@@ -115,16 +113,11 @@ class Runner:
 
     def add(self, call: Call) -> None:
         """Run it behind what is ready of its client."""
-        ready, client = self._ready, call.session.owner
-        mine = ready.get(client)
+        mine = self._ready.get(call.session.owner)
         if mine is None:
-            ready[client] = {call: None}
-            if len(ready) == _MANY and type(ready) is dict:
-                self._ready = OrderedDict(ready)
+            self._ready[call.session.owner] = {call: None}
         else:
             mine[call] = None
-            if len(mine) == _MANY and type(mine) is dict:
-                ready[client] = OrderedDict(mine)
         if not self._starting:
             self._start()
 
@@ -170,12 +163,13 @@ class Runner:
         task = asyncio.current_task()
         assert task is not None
         self._starting = False
+        ready = self._ready
         decoded = 0
         last: BaseException | None = None  # that ends the program
         waited = False  # very many may go on in one turn: those that are ready have a task of their own
         steps, outcome = self._idle.pop() if self._idle else self._another()
         for _ in range(_MOST if self._waits() else _FEW):
-            if not self._ready or waited or decoded >= _DECODED or task.cancelling():
+            if not ready or waited or decoded >= _DECODED or task.cancelling():
                 break
             call = self._next()
             decoded += _decoded(call)
@@ -183,7 +177,7 @@ class Runner:
             call.task = task
             awaited = _begun(call, steps, outcome, context)
             if awaited is not outcome:
-                if self._ready and not self._starting:
+                if ready and not self._starting:
                     self._start()
                 waited = True
                 await _Rest(steps, outcome, context, awaited)
@@ -204,7 +198,7 @@ class Runner:
                     break
         if len(self._idle) < _SPARE:
             self._idle.append((steps, outcome))
-        if self._ready and not self._starting:
+        if ready and not self._starting:
             self._start()
         if last is not None:
             raise last
