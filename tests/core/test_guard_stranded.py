@@ -232,3 +232,59 @@ def test_a_put_whose_copy_failed_for_good_is_tried_again() -> None:
     assert sum(world.turns(1.0)) == COUNT
     fabric.run()
     assert world.got == Counter(range(COUNT))
+
+
+def fail_copies(world: World) -> None:
+    """All that is sent again fails, until nothing is."""
+    while world.turns(0.2) and world.fabric.wire:
+        copies = [msg for _, msg in world.fabric.wire]
+        world.fabric.wire.clear()
+        for msg in copies:
+            world.a.completed([msg], HealthStatus.REMOTE_ERROR, errno.ECONNRESET, "reset")
+
+
+def test_a_put_of_which_no_more_copies_may_be_sent_fails_with_the_last_of_them() -> None:
+    """Its connections are gone, too: it waited for its time-out, and nobody tried again."""
+    world = World(both=False)
+    a = world.a
+    world.lose()
+    a.path_lost(world.first, FIRST)
+    fail_copies(world)
+    assert a.stats.resend_count == 2 * COUNT
+    assert all(md.linked for md in world.mds), "an ACK may be on its way, or the peer be gone"
+    assert not any(world.turns(0.6))
+    assert not any(md.linked for md in world.mds)
+    for number in range(COUNT):
+        assert world.ends[number, EventKind.ACK, -errno.ECONNRESET] == 1
+    assert world.reasons == {"reset (sent 3 times, over 2 paths)"}
+
+
+def test_a_put_whose_path_only_pauses_outlives_its_copies() -> None:
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    acks = world.deliver(COUNT)
+    assert len(acks) == COUNT
+    a.path_stalled(world.first, FIRST)
+    fail_copies(world)
+    assert a.stats.resend_count == 2 * COUNT
+    assert not any(world.turns(0.6))
+    assert all(md.linked for md in world.mds)
+    fabric.wire.extend(acks)
+    fabric.run()
+    assert world.got == Counter(range(COUNT))
+    assert sum(world.ends[number, EventKind.ACK, 0] for number in range(COUNT)) == COUNT
+
+
+def test_a_put_without_copies_whose_path_paused_first_and_is_lost_then_fails_with_the_last_of_them() -> None:
+    world = World(both=False)
+    a = world.a
+    world.lose()
+    a.path_stalled(world.first, FIRST)
+    fail_copies(world)
+    assert not any(world.turns(0.6))
+    assert all(md.linked for md in world.mds)
+    a.path_moving(world.first, FIRST)
+    a.path_lost(world.first, FIRST)
+    assert not any(world.turns())
+    assert world.ends.total() == 3 * COUNT
+    assert world.reasons == {"reset (sent 3 times, over 2 paths)"}

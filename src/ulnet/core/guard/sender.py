@@ -18,6 +18,7 @@ from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.path_load import PathLoad, take_answered
 from ulnet.core.peer import PeerNi
+from ulnet.core.selection.criteria import is_stalled
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Net, Nid
@@ -158,6 +159,12 @@ class SenderGuard:
                 self._copy(md, put, ni, self._state.peers.find_ni(pni.nid) or pni)
 
     def _copy(self, md: Md, put: Msg, ni: NI, pni: PeerNi) -> None:
+        attempts, limit = put.attempts, self._state.settings.retry_count
+        if attempts is not None and attempts.failure[0] and attempts.count >= limit:
+            # What has left by a path that only pauses may arrive yet, and what has not ends by itself.
+            if md.acks_due == 1 and not md.refs and not is_stalled(ni, pni):
+                self._memory.md_unlink(md, *attempts.failure)
+            return
         if not self._parts.has_path_beside(put, ni, pni):
             self._look_later(put)
             return
@@ -194,7 +201,7 @@ class SenderGuard:
         stranded, self._stranded = self._stranded, {}
         self._copy_all(stranded)
 
-    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus) -> None:
+    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus, err: int = 0, reason: str = "") -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""
         original, attempts = msg.copy_of, msg.attempts
         assert original is not None
@@ -202,6 +209,7 @@ class SenderGuard:
         if status and not msg.copied:
             original.copied = False
             if md.put is msg:
+                attempts.failure = err or errno.EIO, reason
                 md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
                 self.mark(original)
                 self._look_later(original)
