@@ -1,4 +1,4 @@
-"""PUTs that may be lost while there is no other path are copied once there is one, so many in a turn."""
+"""PUTs that may be lost are copied so many in a turn, once there is another path; or end at last."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.md import MANAGE_REMOTE, OP_PUT, TRUNCATE, Md
+from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus
 from ulnet.core.tunables import NetTunables
@@ -24,9 +25,9 @@ pytestmark = pytest.mark.requirement("HEALTH-resend")
 
 
 class World:
-    """`COUNT` PUTs, one byte each, have left by the first of two paths; both have paused."""
+    """`COUNT` PUTs, one byte each, have left by the first of two paths, which pauses; `both` do."""
 
-    def __init__(self) -> None:
+    def __init__(self, both: bool = True) -> None:
         self.fabric = fabric = Fabric()
         many = NetTunables(peer_credits=1024, credits=2048)
         self.a = a = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1", tunables=many)
@@ -39,11 +40,16 @@ class World:
         self.second = self.ni(a, "10.1.0.1@tcp1")
         a.path_stalled(self.second, SECOND)
         self.ends: Counter[tuple[int, EventKind, int]] = Counter()
+        self.reasons: set[str] = set()
         self.mds = [self.put(number) for number in range(COUNT)]
-        a.path_stalled(self.ni(a, "10.0.0.1@tcp"), FIRST)
-        a.tick(fabric.clock.now)
-        assert len(fabric.wire) == COUNT, "there is no path for copies"
-        self.lose()
+        self.first = self.ni(a, "10.0.0.1@tcp")
+        if both:
+            a.path_stalled(self.first, FIRST)
+            self.turns()
+            assert len(fabric.wire) == COUNT, "there is no path for copies"
+            self.lose()
+        else:
+            a.path_moving(self.second, SECOND)
 
     def lose(self) -> None:
         """What is on the wire has left, and nobody gets it."""
@@ -52,6 +58,13 @@ class World:
         for msg in lost:
             self.a.completed([msg])
 
+    def deliver(self, count: int) -> list[tuple[NI, Msg]]:
+        """So many arrive: their ACKs, which do not."""
+        rest = len(self.fabric.wire) - count
+        for _ in range(count):
+            assert self.fabric.step()
+        return [self.fabric.wire.pop() for _ in range(len(self.fabric.wire) - rest)]
+
     @staticmethod
     def ni(core: LNet, nid: str) -> NI:
         return core.nis[Nid.parse(nid)]
@@ -59,6 +72,8 @@ class World:
     def put(self, number: int) -> Md:
         def told(event: Event) -> None:
             self.ends[number, event.kind, event.status] += 1
+            if event.status:
+                self.reasons.add(event.reason)
 
         md = self.a.memory.md_bind(b"x", told, threshold=2)
         self.a.put(md, FIRST, 30, 1, hdr_data=number)
@@ -90,6 +105,75 @@ def test_so_many_are_copied_in_a_turn() -> None:
     order = [msg.hdr.hdr_data for _, msg in world.fabric.wire]
     assert order == sorted(order)
     assert not any(world.turns(0.6)), "they are no longer stranded"
+
+
+def test_so_many_are_copied_in_a_turn_where_there_is_another_path_at_once() -> None:
+    """All were, in the turn after the loss: thousands take a quarter of a second."""
+    world = World(both=False)
+    world.lose()
+    world.a.path_stalled(world.first, FIRST)
+    counts = world.turns()
+    assert max(counts) == 64
+    assert sum(counts) == COUNT
+    order = [msg.hdr.hdr_data for _, msg in world.fabric.wire]
+    assert order == sorted(order)
+    world.fabric.run()
+    assert world.got == Counter(range(COUNT))
+    assert not any(world.turns(0.6))
+
+
+def test_so_many_of_those_behind_a_gateway_are_copied_in_a_turn() -> None:
+    """All were."""
+    fabric = Fabric()
+    many = NetTunables(peer_credits=1024, credits=2048)
+    a = fabric.node("10.0.0.1@tcp", tunables=many)
+    far = Nid.parse("10.9.0.9@tcp9")
+    gateways = [Nid.parse(f"10.0.0.{number}@tcp") for number in (7, 8)]
+    for gateway in gateways:
+        a.gateways.add(far.net, gateway, 1, 0)
+    a.peers.add(far, []).guard = tag_of(5)
+    for _ in range(2 * COUNT):
+        a.put(a.memory.md_bind(b"x", threshold=2), far, 30, 1)
+    a.tick(fabric.clock.now)
+    left = [msg.next_nid for _, msg in fabric.wire if msg.hdr.dest_nid == far]
+    assert set(left) == set(gateways)
+    for _, msg in list(fabric.wire):
+        fabric.wire.popleft()
+        a.completed([msg])
+    a.routing.lost_behind(gateways[0], far.net)
+    counts = []
+    while a.state.work_pending:
+        before = len(fabric.wire)
+        a.tick(fabric.clock.now)
+        counts.append(len(fabric.wire) - before)
+    assert max(counts) == 64
+    assert sum(counts) == left.count(gateways[0])
+
+
+def test_what_ends_or_is_sent_anew_while_it_waits_for_its_turn_is_not_copied() -> None:
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    fabric.wire.rotate(2)
+    acks = world.deliver(2)
+    unsent = [fabric.wire.pop()[1] for _ in range(5)]
+    world.lose()
+    a.path_stalled(world.first, FIRST)
+    a.tick(fabric.clock.now)
+    due = a.health.again.due
+    assert list(due) == [md.put for md in world.mds[64:]]
+    for number in (100, 101):
+        a.memory.md_unlink(world.mds[number])
+    for msg in unsent:
+        a.take_back(msg)
+    fabric.wire.extendleft(acks)
+    for _ in acks:
+        assert fabric.step()
+    assert len(due) == COUNT - 3 * 64
+    world.turns()
+    assert not due
+    assert a.stats.resend_count == COUNT - 2 - 2 - 5
+    fabric.run()
+    assert world.got == Counter(number for number in range(COUNT) if number not in (100, 101))
 
 
 @pytest.mark.parametrize("turns", [1, 2, 5])
@@ -148,3 +232,59 @@ def test_a_put_whose_copy_failed_for_good_is_tried_again() -> None:
     assert sum(world.turns(1.0)) == COUNT
     fabric.run()
     assert world.got == Counter(range(COUNT))
+
+
+def fail_copies(world: World) -> None:
+    """All that is sent again fails, until nothing is."""
+    while world.turns(0.2) and world.fabric.wire:
+        copies = [msg for _, msg in world.fabric.wire]
+        world.fabric.wire.clear()
+        for msg in copies:
+            world.a.completed([msg], HealthStatus.REMOTE_ERROR, errno.ECONNRESET, "reset")
+
+
+def test_a_put_of_which_no_more_copies_may_be_sent_fails_with_the_last_of_them() -> None:
+    """Its connections are gone, too: it waited for its time-out, and nobody tried again."""
+    world = World(both=False)
+    a = world.a
+    world.lose()
+    a.path_lost(world.first, FIRST)
+    fail_copies(world)
+    assert a.stats.resend_count == 2 * COUNT
+    assert all(md.linked for md in world.mds), "an ACK may be on its way, or the peer be gone"
+    assert not any(world.turns(0.6))
+    assert not any(md.linked for md in world.mds)
+    for number in range(COUNT):
+        assert world.ends[number, EventKind.ACK, -errno.ECONNRESET] == 1
+    assert world.reasons == {"reset (sent 3 times, over 2 paths)"}
+
+
+def test_a_put_whose_path_only_pauses_outlives_its_copies() -> None:
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    acks = world.deliver(COUNT)
+    assert len(acks) == COUNT
+    a.path_stalled(world.first, FIRST)
+    fail_copies(world)
+    assert a.stats.resend_count == 2 * COUNT
+    assert not any(world.turns(0.6))
+    assert all(md.linked for md in world.mds)
+    fabric.wire.extend(acks)
+    fabric.run()
+    assert world.got == Counter(range(COUNT))
+    assert sum(world.ends[number, EventKind.ACK, 0] for number in range(COUNT)) == COUNT
+
+
+def test_a_put_without_copies_whose_path_paused_first_and_is_lost_then_fails_with_the_last_of_them() -> None:
+    world = World(both=False)
+    a = world.a
+    world.lose()
+    a.path_stalled(world.first, FIRST)
+    fail_copies(world)
+    assert not any(world.turns(0.6))
+    assert all(md.linked for md in world.mds)
+    a.path_moving(world.first, FIRST)
+    a.path_lost(world.first, FIRST)
+    assert not any(world.turns())
+    assert world.ends.total() == 3 * COUNT
+    assert world.reasons == {"reset (sent 3 times, over 2 paths)"}

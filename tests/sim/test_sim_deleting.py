@@ -149,6 +149,31 @@ def test_a_node_with_one_ni_sends_again_what_went_to_an_ni_that_is_deleted(delay
 
 
 @pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("seed", range(3))
+def test_puts_that_may_not_be_sent_again_fail_when_the_only_nid_of_their_peer_is_deleted(seed: int) -> None:
+    """Their attempts are over in a millisecond; they waited for their time-out, though the NID was back."""
+    sim = Simulation(seed=seed, link=LinkParams(rate=1e9, delay=1e-4))
+    a = sim.node("a", "10.0.0.1@tcp", "10.0.0.3@tcp")
+    b = sim.node("b", "10.0.0.2@tcp")
+    b.attach(PORTAL)
+    for _ in range(6):
+        a.put(b.nid, PORTAL, data=b"x")
+        sim.run_until_quiet()
+    puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
+    b.request(model.NetDel(nids=["10.0.0.2@tcp"], force=True))
+    sim.run(0.3)
+    b.request(model.NetAdd(nids=["10.0.0.2@tcp"]))
+    sim.run(0.7)
+    assert {put.status for put in puts} == {-errno.EHOSTUNREACH}
+    assert all("(sent 3 times, over 2 paths)" in put.reason for put in puts)
+    again = a.put(b.nid, PORTAL, data=b"y")
+    sim.run_until_quiet()
+    assert again.ok
+    assert sim.ledger.duplicates == 0
+    assert a.core.stats.msgs_alloc == 0
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
 @pytest.mark.parametrize("first", range(0, 30, 10))
 def test_puts_end_soon_whichever_ni_is_deleted_by_force(first: int) -> None:
     for seed in range(first, first + 10):

@@ -263,7 +263,7 @@ class Completion:
                 self._parts.passed_on(msg, status)
             return
         if msg.copy_of is not None:
-            self._sender.guard.copy_ended(msg, md, status)
+            self._sender.guard.copy_ended(msg, md, status, err, reason + _told_of(msg.attempts))
             return
         event = self._failed_event(msg, md) if msg.event is None else msg.event.copy()
         if status:

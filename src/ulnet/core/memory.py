@@ -293,12 +293,12 @@ class Memory(Responses):
         # `sends`: it is bound, linked and not unlinked by its owner.
         return md if md is not None and md.sends and md.threshold else None
 
-    def md_unlink(self, md: Md, status: int = 0) -> None:
+    def md_unlink(self, md: Md, status: int = 0, reason: str = "") -> None:
         """End an MD: at once with an UNLINK event when idle, else with the last event of what is under way.
 
-        `status` (positive errno) marks an answer that will not come: each that is due is told as an ACK or
-        REPLY with that status, ahead of UNLINK. A busy MD then gets an UNLINK event with `unlinked` False
-        now, so that its owner need not wait for the driver. Unknown MDs are ignored.
+        `status` (positive errno) marks an answer that will not come, and why: each that is due is told as an
+        ACK or REPLY with that status, ahead of UNLINK. A busy MD then gets an UNLINK event with `unlinked`
+        False now, so that its owner need not wait for the driver. Unknown MDs are ignored.
         """
         if not md.linked:
             return
@@ -311,27 +311,27 @@ class Memory(Responses):
                 self._leave_entry(md)
                 if status:
                     md.refs += 1  # what handlers do meanwhile does not end it
-                    self._tell_unanswered(md, status)
+                    self._tell_unanswered(md, status, reason)
                     md.refs -= 1
-                    self.complete(md, self._ending_event(md, status))
+                    self.complete(md, self._ending_event(md, status, reason=reason))
             return
         self._remove(md)
         if status:
-            self._tell_unanswered(md, status)
-        event = self._ending_event(md, status)
+            self._tell_unanswered(md, status, reason)
+        event = self._ending_event(md, status, reason=reason)
         event.unlinked = True
         self.complete(md, event)
 
-    def _tell_unanswered(self, md: Md, status: int) -> None:
+    def _tell_unanswered(self, md: Md, status: int, reason: str) -> None:
         """No answer that is due will come."""
         acks, md.acks_due = md.acks_due, 0
         replies, md.replies_due = md.replies_due, 0
         for kind, due in ((EventKind.ACK, acks), (EventKind.REPLY, replies)):
             for _ in range(due):
-                self.complete(md, self._ending_event(md, status, kind))
+                self.complete(md, self._ending_event(md, status, kind, reason))
 
     @staticmethod
-    def _ending_event(md: Md, status: int, kind: EventKind = EventKind.UNLINK) -> Event:
+    def _ending_event(md: Md, status: int, kind: EventKind = EventKind.UNLINK, reason: str = "") -> Event:
         event = Event(kind, md, None)
         event.status = -status
         if status == errno.ETIMEDOUT:
@@ -342,6 +342,7 @@ class Memory(Responses):
             event.reason = _GONE
         elif status == errno.ENETDOWN and md.ni is not None:
             event.reason = f"the local interface {md.ni.nid} was removed: the message may have arrived"
+        event.reason = reason or event.reason
         return event
 
     def _remove(self, md: Md) -> None:

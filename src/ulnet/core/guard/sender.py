@@ -17,6 +17,8 @@ from ulnet.core.memory import Memory
 from ulnet.core.msg import Msg
 from ulnet.core.ni import NI
 from ulnet.core.path_load import PathLoad, take_answered
+from ulnet.core.peer import PeerNi
+from ulnet.core.selection.criteria import is_stalled
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
 from ulnet.nid import Net, Nid
@@ -29,21 +31,21 @@ __all__ = ["SenderGuard"]
 
 _PUT: Final = int(MsgType.PUT)
 _LOOK_AGAIN: Final = 0.5  # seconds between looks for another path where there was none
-_AT_ONCE: Final = 64  # copies of those in one turn of the loop
+_AT_ONCE: Final = 64  # copies in one turn of the loop
 
 
 class SenderGuard:
     """PUTs under way, as far as the peer would notice one that it has already."""
 
-    __slots__ = ("_doubts", "_looks", "_memory", "_parts", "_state", "_stranded")
+    __slots__ = ("_doubts", "_memory", "_parts", "_state", "_stranded", "due")
 
     def __init__(self, state: NodeState, memory: Memory, parts: Parts) -> None:
         self._state = state
         self._memory = memory
         self._parts = parts
         self._doubts: set[tuple[NI | None, Nid | None, Nid | None]] = set()
-        self._stranded: dict[Md, tuple[Msg, NI, Nid]] = {}  # lost on that way, and there was no other
-        self._looks = False  # for one, in turns or soon
+        self._stranded: dict[Msg, float] = {}  # PUTs that were queued then, and had no other path when lost
+        self.due: dict[Msg, float] = {}  # those that may be lost, and have their turn to be copied soon
 
     # Before a message leaves -------------------------------------------------------------------------
 
@@ -55,10 +57,9 @@ class SenderGuard:
         md = msg.md
         if md is None or msg.wmd is NO_WMD or msg.template.type != _PUT:
             return True
-        if md.put is not msg:
-            if md.used:
-                return True
-        elif msg.wmd[15] == AGAIN:
+        if md.used and md.put is not msg:
+            return True
+        if md.put is msg and msg.wmd[15] == AGAIN:
             known = msg.wmd[13:15] == peer.guard
             if not known and msg.attempts is not None:
                 msg.attempts.forsaken = True
@@ -98,10 +99,12 @@ class SenderGuard:
 
     def _look(self) -> None:
         doubts, self._doubts = self._doubts, set()
-        for md, put, ni, hop in self._under_way():
+        lost = {}
+        for put, ni, hop in self._under_way():
             ways = ((ni, hop, None), (ni, hop, put.hdr.dest_nid), (ni, None, None), (None, hop, None))
             if not doubts.isdisjoint(ways):
-                self._copy(md, put, ni, hop)
+                lost[put] = put.queued_at
+        self._copy_all(lost)
         self._unload(doubts)
 
     def _unload(self, doubts: set[tuple[NI | None, Nid | None, Nid | None]]) -> None:
@@ -124,26 +127,48 @@ class SenderGuard:
     def look_behind(self, gateway: Nid, net: Net | None) -> None:
         """What was under way over a gateway, to that net (None: any), may be lost."""
         peer = self._state.peers.find(gateway)
-        for md, put, ni, hop in self._under_way() if peer is not None else ():
+        lost = {}
+        for put, _, hop in self._under_way() if peer is not None else ():
             goal = put.hdr.dest_nid.net
             if goal != hop.net and net in (None, goal) and peer is not None and peer.owns(hop):
-                self._copy(md, put, ni, hop)
+                lost[put] = put.queued_at
+        self._copy_all(lost)
 
-    def _under_way(self) -> Iterator[tuple[Md, Msg, NI, Nid]]:
+    def _under_way(self) -> Iterator[tuple[Msg, NI, Nid]]:
         """PUTs that the peer would notice to have already, each with its way."""
-        for md in list(self._memory.mds.values()) if self._state.running else ():
+        for md in self._memory.mds.values() if self._state.running else ():
             put = None if md.aborted else md.put
             if put is not None and put.ni is not None and put.next_nid is not None and is_identity(put.wmd):
-                yield md, put, put.ni, put.next_nid
+                yield put, put.ni, put.next_nid
 
-    def _copy(self, md: Md, put: Msg, ni: NI, nid: Nid) -> None:
-        pni = self._state.peers.find_ni(nid) or put.peer_ni  # which knows the peer that it has left
-        parts = self._parts
-        if pni is not None and not parts.has_path_beside(put, ni, pni):
-            self._stranded[md] = put, ni, nid  # another path may be there later
-            self._look_later()
+    def _copy_all(self, lost: dict[Msg, float]) -> None:
+        """Copy these behind those that are due."""
+        idle = not self.due
+        self.due.update(lost)
+        if idle:
+            self._copy_due()
+
+    def _copy_due(self) -> None:
+        first = list(islice(self.due, _AT_ONCE if self._state.running else None))
+        puts = [put for put in first if put.queued_at == self.due.pop(put)]  # not sent anew since
+        if self.due:
+            self._state.defer(self._copy_due)  # first, as a driver may raise something
+        for put in puts:
+            md, ni, pni = put.md, put.ni, put.peer_ni
+            if md is not None and md.put is put and not md.aborted and ni is not None and pni is not None:
+                self._copy(md, put, ni, self._state.peers.find_ni(pni.nid) or pni)
+
+    def _copy(self, md: Md, put: Msg, ni: NI, pni: PeerNi) -> None:
+        attempts, limit = put.attempts, self._state.settings.retry_count
+        if attempts is not None and attempts.failure[0] and attempts.count >= limit:
+            # What has left by a path that only pauses may arrive yet, and what has not ends by itself.
+            if md.acks_due == 1 and not md.refs and not is_stalled(ni, pni):
+                self._memory.md_unlink(md, *attempts.failure)
             return
-        if pni is None or pni.peer.gone or not parts.allows(put, ni, pni):
+        if not self._parts.has_path_beside(put, ni, pni):
+            self._look_later(put)
+            return
+        if pni.peer.gone or not self._parts.allows(put, ni, pni):
             return
         msg = Msg(put.template)
         msg.wmd = again(put.wmd)
@@ -158,45 +183,38 @@ class SenderGuard:
         put.copied = True
         md.put = msg
         md.refs += 1
-        if md.in_flight:
-            take_answered(md.in_flight, pni.path_loads.get(ni)).abandon()
+        load = pni.path_loads.get(ni)
+        if load in [one.pair for one in md.in_flight]:  # else it was unloaded
+            take_answered(md.in_flight, load).abandon()
         stats = self._state.stats
         stats.msgs_alloc += 1
         stats.msgs_max = max(stats.msgs_max, stats.msgs_alloc)
-        parts.send_again(msg)
+        self._parts.send_again(msg)
 
-    def _look_later(self) -> None:
-        if self._stranded and not self._looks:
-            self._looks = True
+    def _look_later(self, put: Msg) -> None:
+        """Another path may be there later."""
+        if not self._stranded:
             self._state.timers.at(self._state.clock() + _LOOK_AGAIN, self._look_again)
+        self._stranded[put] = put.queued_at
 
-    def _look_again(self, rest: Iterator[tuple[Md, tuple[Msg, NI, Nid]]] | None = None) -> None:
-        if rest is None:
-            rest, self._stranded = iter(self._stranded.items()), {}
-        some = list(islice(rest, _AT_ONCE)) if self._state.running else []
-        if some:
-            self._state.defer(self._look_again, rest)  # first, as a driver may raise something
-        else:
-            self._looks = False
-            self._look_later()
-        for md, (put, ni, nid) in some:
-            if md.put is put and put.ni is ni and put.next_nid == nid and md.linked and not md.aborted:
-                self._copy(md, put, ni, nid)
+    def _look_again(self) -> None:
+        stranded, self._stranded = self._stranded, {}
+        self._copy_all(stranded)
 
-    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus) -> None:
+    def copy_ended(self, msg: Msg, md: Md, status: HealthStatus, err: int = 0, reason: str = "") -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""
-        original = msg.copy_of
+        original, attempts = msg.copy_of, msg.attempts
         assert original is not None
+        assert attempts is not None
         if status and not msg.copied:
             original.copied = False
             if md.put is msg:
+                attempts.failure = err or errno.EIO, reason
                 md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
                 self.mark(original)
-                if original.ni is not None and original.next_nid is not None:
-                    self._stranded[md] = original, original.ni, original.next_nid
-                    self._look_later()
-            if msg.attempts is not None and msg.attempts.tried:
-                self._memory.went(md, msg.attempts.tried[0][1].nid)  # who is there, since who was may be gone
+                self._look_later(original)
+            if attempts.tried:
+                self._memory.went(md, attempts.tried[0][1].nid)  # who is there, since who was may be gone
         self._memory.release(md)
-        if status and msg.attempts is not None and msg.attempts.forsaken:
+        if status and attempts.forsaken:
             self._memory.md_unlink(md, errno.ECONNRESET)

@@ -209,8 +209,7 @@ class RoutedSelector:
         gateways = self._gateways
         routes = gateways.table.to(net)
         if not routes:
-            nets = ", ".join(map(str, self._state.nets)) or "none"
-            text = no_way(net, nets)
+            text = no_way(net, ", ".join(map(str, self._state.nets)) or "none")
         elif source is not None and gateways.usable(net):
             text = f"no gateway to {net} can be reached from {source}: leave the source free"
         else:
@@ -219,10 +218,9 @@ class RoutedSelector:
         return LNetError(errno.EHOSTUNREACH, f"no route to {final.nid}: {text}")
 
     def _why_not(self, route: Route) -> str:
-        gateways = self._gateways
-        if not gateways.shared_nets(route.gateway):
+        if not self._gateways.shared_nets(route.gateway):
             return "no NI here is on its net"
-        return gateways.why_down(route) or "it came from there"
+        return self._gateways.why_down(route) or "it came from there"
 
 
 def _tell(record: Explanation | None, case: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ulnet.core.peer import PeerNet, PeerNi
+from ulnet.core.peer import PeerNi
 from ulnet.core.routing.table import Route
 from ulnet.core.selection.criteria import Criterion
 from ulnet.core.selection.paths import Query
@@ -35,39 +35,31 @@ class Way(NamedTuple):
         return self.route.gateway
 
 
-def _of_way(name: str, cost: Callable[[Any], float]) -> Criterion:
-    def costs(ways: Sequence[Way], query: Query) -> list[float]:
-        return [cost(way) for way in ways]
+def _of_each(name: str, cost: Callable[[Any], float]) -> Criterion:
+    def costs(candidates: Sequence[Any], query: Query) -> list[float]:
+        return [cost(one) for one in candidates]
 
     return Criterion(name, costs)
 
 
-_UNTRIED = _of_way("not tried yet", lambda way: not way.fresh)
-_PREFERENCE = _of_way("UDSP preference", lambda way: not way.preferred)
-_PRIORITY = _of_way("route priority", lambda way: way.route.priority)
-_HOPS = _of_way("hops", lambda way: way.route.distance)
-_HEALTH = _of_way("health", lambda way: -way.peer_ni.health)
+_UNTRIED = _of_each("not tried yet", lambda way: not way.fresh)
+_PREFERENCE = _of_each("UDSP preference", lambda way: not way.preferred)
+_PRIORITY = _of_each("route priority", lambda way: way.route.priority)
+_HOPS = _of_each("hops", lambda way: way.route.distance)
+_HEALTH = _of_each("health", lambda way: -way.peer_ni.health)
 _LOAD = (
-    _of_way("queued bytes", lambda way: way.peer_ni.tx_queued_bytes),
-    _of_way("credits", lambda way: -way.peer_ni.tx_credits),
-    _of_way("sequence", lambda way: way.route.seq),
+    _of_each("queued bytes", lambda way: way.peer_ni.tx_queued_bytes),
+    _of_each("credits", lambda way: -way.peer_ni.tx_credits),
+    _of_each("sequence", lambda way: way.route.seq),
 )
 
 GATEWAY = (_UNTRIED, _PREFERENCE, _PRIORITY, _HOPS, _HEALTH, *_LOAD)
 GATEWAY_BY_DOCUMENTS = (_UNTRIED, _PREFERENCE, _HEALTH, _PRIORITY, _HOPS, *_LOAD)
 
-
-def _of_net(name: str, cost: Callable[[PeerNet], float]) -> Criterion:
-    def costs(nets: Sequence[PeerNet], query: Query) -> list[float]:
-        return [cost(net) for net in nets]
-
-    return Criterion(name, costs)
-
-
 REMOTE_NET = (
-    _of_net("peer-net health", lambda net: -net.health),
-    _of_net("peer-net priority", lambda net: net.priority),
-    _of_net("peer-net sequence", lambda net: net.seq),
+    _of_each("peer-net health", lambda net: -net.health),
+    _of_each("peer-net priority", lambda net: net.priority),
+    _of_each("peer-net sequence", lambda net: net.seq),
 )
 
 

@@ -92,10 +92,7 @@ class Gate:
         self._return_credit(transit.sender)
 
     def _next_for(self, pool: BufferPool) -> None:
-        while pool.waiting:
-            waiter = pool.serve_next()
-            if waiter is None:
-                return
+        while (waiter := pool.serve_next()) is not None:
             self._soon(self._admit_late, waiter)
 
     def _return_credit(self, sender: PeerNi) -> None:
@@ -121,8 +118,7 @@ class Gate:
     def _may_exceed(self, transit: Transit) -> bool:
         """Whether a message has a credit beyond those of its sender."""
         sender = transit.sender
-        waiting = len(self._queues.get(sender, ()))
-        return not waiting and -sender.rtr_credits <= self._extra.get(sender, 0)
+        return not self._queues.get(sender) and -sender.rtr_credits <= self._extra.get(sender, 0)
 
     def _pool_of(self, transit: Transit) -> BufferPool:
         return self.pools.fitting(transit.hdr.payload_length, transit.cpt)

@@ -209,7 +209,9 @@ class Gateways:
         peer = self._state.peers.find(gateway)
         flags = peer.flags if peer is not None else 0
         both = self._state.settings.discovery and flags & _MULTI_RAIL and not flags & _NO_DISCOVERY
-        nets = {} if peer is None else {net.net: _any_up(net.nis) for net in peer.nets.values()}
+        nets: dict[Net, bool] = {}
+        for net in peer.nets.values() if peer is not None else ():
+            nets[net.net] = any(not pni.said_down for pni in net.nis)
         return GatewayView(
             alive=self._alive.get(gateway, False),
             discovers=bool(both),
@@ -309,7 +311,3 @@ class Gateways:
     def leads_over(self, peer: Peer, net: Net) -> bool:
         """Whether there is a route to a net over this peer."""
         return any(peer.owns(route.gateway) for route in self.table.to(net))
-
-
-def _any_up(nis: list[PeerNi]) -> bool:
-    return any(not pni.said_down for pni in nis)

@@ -47,9 +47,7 @@ def cached_after_ping(route: Route, gateway: GatewayView, avoid_asym: bool) -> V
 
     A gateway that was seen on the net itself, and is not there any more, has lost it; it is no longer way.
     """
-    if not gateway.forwards:
-        return Verdict(False, route.single_hop)
-    if not gateway.nets.get(route.gateway.net, False):
+    if not (gateway.forwards and gateway.nets.get(route.gateway.net, False)):
         return Verdict(False, route.single_hop)
     single_hop = route.single_hop or route.net in gateway.nets
     if avoid_asym and (route.hops == 1 or single_hop):

@@ -143,10 +143,8 @@ class BufferPool:
             self._beside -= 1
         else:
             dest = transit.held_for
-            held = self._held[dest] - 1
-            if held:
-                self._held[dest] = held
-            else:
+            self._held[dest] -= 1
+            if not self._held[dest]:
                 del self._held[dest]
         if self.keeps and self.in_use + len(self._free) < self.count:
             self._free.append(buffer)

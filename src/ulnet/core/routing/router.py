@@ -178,11 +178,7 @@ class Router:
     def _listen(self) -> None:
         """Nets on which no ping came for that long count as down (spec routing.md §3)."""
         now, patience = self._state.clock(), self._settings.settling_time
-        for net in self._state.nets:
-            self._pinged_at.setdefault(net, now)
-        gone = [net for net in self._pinged_at if net not in self._state.nets]
-        for net in gone:
-            del self._pinged_at[net]
+        self._pinged_at = {net: self._pinged_at.get(net, now) for net in self._state.nets}
         silent = {net for net, at in self._pinged_at.items() if net != LO_NET and now - at >= patience}
         self._set_silent(frozenset(silent))
         self._silence = self._state.timers.at(now + max(patience / 8, _LOOK_AGAIN), self._listen)
