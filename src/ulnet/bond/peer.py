@@ -31,6 +31,7 @@ class BondPeer:
         "_generation",
         "_revision",
         "answer_over",
+        "asked",
         "asked_at",
         "capabilities",
         "configuration",
@@ -76,6 +77,7 @@ class BondPeer:
         self.answer_over: tuple[NI, Nid] | None = None  # a HELLO, once the one under way has ended
         self.greeted: Nid | None = None  # the NID that a HELLO went to while it was not connected
         self.used_at: float = -1.0
+        self.asked: int = 0  # keepalives under way on paths that were never heard, also of slaves it had
         self.revision: int = 0  # moves when a path changes
         self._revision = -1
         self._generation = -1
