@@ -79,8 +79,9 @@ def test_a_keepalive_that_a_connection_took_along_is_sent_once_more(lost: bool) 
     bond = Bond()
     asked: list[Callable[[None], None]] = []
     suspects: list[object] = []
-    path = SimpleNamespace(ni=SimpleNamespace(active=True), nid="there", tries=0, probing=False, again=False)
-    peer = SimpleNamespace(nid="peer", connected=True, paths=[path])
+    ni = SimpleNamespace(active=True)
+    path = SimpleNamespace(ni=ni, nid="there", tries=0, probing=False, again=False, heard_at=-1.0)
+    peer = SimpleNamespace(nid="peer", connected=True, paths=[path], asked=0)
     bond.peers = {"peer": peer}
     control = SimpleNamespace(ask=lambda ni, nid, seconds, done: asked.append(done))
     vars(bond).update(control=control, suspect=lambda peer, path: suspects.append(path))
@@ -91,5 +92,6 @@ def test_a_keepalive_that_a_connection_took_along_is_sent_once_more(lost: bool) 
     assert len(asked) == 1
     asked[0](None)
     assert (len(asked), suspects) == ((2, []) if lost else (1, [path]))
+    assert peer.asked == lost
     asked[-1](None)
     assert path in suspects

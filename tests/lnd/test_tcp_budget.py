@@ -14,6 +14,7 @@ from lnd.conftest import Addresses
 from lnd.kit import Side, put_header, until
 from lnd.test_tcp_connect import listening, swallowing
 from ulnet.cli.pki import make_authority, make_node
+from ulnet.core.md import Md
 from ulnet.lnd.tcp import budget
 from ulnet.lnd.tcp.secure import Security
 from ulnet.lnd.tcp.secure_socket import SecureSocket
@@ -82,6 +83,31 @@ async def test_a_node_that_shuts_down_gives_all_places_back(
         side.lnd.close()
         assert not side.lnd._shared.budget.wanted
     await until(lambda: len(side.core.outcomes) == 2)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("scarce", [True, False], ids=["others wait", "nobody waits"])
+async def test_a_silent_host_is_called_no_more_once_all_that_waits_was_given_up(
+    make: Make, at: Addresses, monkeypatch: pytest.MonkeyPatch, scarce: bool
+) -> None:
+    """Questions that had lasted two seconds kept their places, or waited for some, for fifty."""
+    monkeypatch.setattr(budget, "MOST_CALLS", 1 if scarce else 8)
+    if not scarce:
+        monkeypatch.setattr("ulnet.lnd.tcp.dialer._ANEW", 0.1)
+    side = make(at.nid(1), tunables={"timeout": 300})
+    mds = [Md([], None) for _ in range(3)]
+    with ExitStack() as stack:
+        for host, md in enumerate(mds, 10):
+            stack.enter_context(swallowing(at.ip(host), side.params.accept_port))
+            side.put(at.nid(host), b"is anybody there?", md=md)
+        side.put(at.nid(10), b"that one waits on", md=Md([], None))
+        await until(lambda: side.dialer(at.nid(10)).connecting)
+        for md in mds:
+            md.aborted = errno.ETIMEDOUT
+        await until(lambda: len(side.core.outcomes) == 2)
+        assert {(one.errno, one.unsent) for one in side.core.outcomes} == {(errno.ETIMEDOUT, True)}
+        assert [peer.nid for peer in side.state().peers.values() if peer.queue] == [Nid.parse(at.nid(10))]
+        await until(lambda: side.lnd.pending_handshakes == 1 and not side.lnd._shared.budget.wanted)
 
 
 @pytest.mark.pure

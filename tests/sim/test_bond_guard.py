@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from support.bonded import ScriptedBond, bond_of, bonded
+from support.bonded import ScriptedBond, bond_of, bond_yaml, bonded
 from support.resets import reset
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.guard.identity import AGAIN, FIRST, is_identity, tag_of
@@ -518,3 +518,44 @@ def test_a_copy_ends_with_the_hello_of_a_peer_that_was_away_for_long() -> None:
     hello(70_000, b"\x56\x78")
     sim.run(0.1)
     assert put.status == -errno.ECONNRESET, put.reason
+
+
+def make_anew(node: SimNode, nids: tuple[str, ...]) -> None:
+    """Its bonding NI is there again, with another incarnation."""
+    assert not node.configure(bond_yaml(*nids))
+
+
+@pytest.mark.parametrize("gap", [0.05, 1, 5, 20])
+@pytest.mark.parametrize("size", [500, 100_000])
+def test_what_a_peer_dropped_while_its_bonding_ni_was_made_anew_is_sent_again(size: int, gap: float) -> None:
+    """Its life, and its connections, are the same: PUTs waited for their time-outs."""
+    sim = Simulation(seed=3)
+    a, b = pair(sim)
+    b.del_ni(B_BOND)
+    puts = load(a, size, 3)
+    sim.run(gap)
+    assert not any(put.ok for put in puts)
+    make_anew(b, B)
+    if gap > 10:  # the peer counts as gone, and nobody asks after it until somebody sends to it
+        puts += load(a, size, 1)
+    sim.run_until(lambda: all(put.ended for put in puts), 10)
+    once(b, puts)
+    sim.run_until_quiet()
+
+
+@pytest.mark.parametrize("gap", [0.05, 1])
+@pytest.mark.parametrize("kind", ["small", "large", "get"])
+def test_what_is_under_way_when_a_bonding_ni_is_deleted_ends_at_once(kind: str, gap: float) -> None:
+    """What was still on a slave waited for its time-out: its answer went to an NI that was gone."""
+    sim = Simulation(seed=3)
+    a, b = pair(sim)
+    sizes = {"small": 500, "large": 100_000}
+    request = a.put(B_BOND, 30, data=bytes(sizes[kind])) if kind in sizes else a.get(B_BOND, 30, size=10)
+    sim.run(2e-5)
+    a.del_ni("10.0.0.1@bond0")
+    sim.run(gap)
+    make_anew(a, A)
+    assert request.ended and request.status == -errno.ENETDOWN
+    after = load(a, count=3)
+    sim.run_until_quiet()
+    once(b, after)

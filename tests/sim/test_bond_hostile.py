@@ -550,3 +550,33 @@ def test_many_paths_that_fail_at_once_are_judged_once(monkeypatch: pytest.Monkey
     assert looks == 0
     world.a.core.tick(world.bond.clock())
     assert looks == 1
+
+
+def invented(first: int) -> list[str]:
+    """63 slaves at which there is nobody."""
+    return [f"10.0.{9 + number // 250}.{1 + number % 250}@tcp" for number in range(first, first + 63)]
+
+
+@pytest.mark.requirement("BOND-health")
+@pytest.mark.parametrize("pause", [100, 1], ids=["once", "often"])
+@pytest.mark.parametrize("new", [0, 63], ids=["the same", "others"])
+def test_of_the_slaves_that_a_peer_names_few_are_asked_at_a_time_and_all_in_turn(
+    new: int, pause: int
+) -> None:
+    """All were asked at once, and again with each HELLO: this node's own calls waited behind those."""
+    world = World()
+    asked, most = set(), 0
+    for number in range(80):
+        if number % pause == 0:
+            world.say(world.m.nid, *invented(number * new))
+        if number % 20 == 0:
+            world.a.put(world.m.bond, 30, data=b"x")
+        for _ in range(5):
+            world.sim.run(0.1)
+            probed = {path.nid for path in world.bond.peers[world.m.bond].paths if path.probing}
+            asked |= probed
+            most = max(most, len(world.bond.control._under_way))
+    assert most <= 8 + 2  # beside what is told, and a keepalive
+    assert pause == 1 or asked >= {Nid.parse(one) for one in invented(0)}
+    world.gets_through()
+    world.sane()

@@ -12,8 +12,10 @@ from ulnet.bond.bondni import BondNi
 from ulnet.core import receiver
 from ulnet.nid import LNET_PID, Nid
 from ulnet.sim import LinkParams, Simulation
+from ulnet.sim.foreign import Heard
 from ulnet.sim.node import SimNode
 from ulnet.sim.traffic import Operation
+from ulnet.wire.bond import Kind, kind_of
 from ulnet.wire.lnet import PING_PORTAL, Header, MsgType
 
 A = ("10.0.0.1@tcp", "10.1.0.1@tcp1")
@@ -181,3 +183,51 @@ def test_who_has_ever_more_waiting_leaves_others_their_turn(monkeypatch: pytest.
     sim.run(1)
     assert last.ok
     assert peers[B_BOND].waiting
+
+
+class Deaf(ScriptedBond):
+    """Says HELLO whenever it hears one, and acknowledges none until it is told to."""
+
+    listens = False
+
+    def _take(self, heard: Heard) -> None:
+        hello = kind_of(heard.hdr) is Kind.HELLO
+        if self.listens or not hello:
+            super()._take(heard)
+            if hello and not self.hellos[-1].target:
+                self.hello(heard.hdr.src_nid, self.hellos[-1].source)
+        else:
+            self.hello(heard.hdr.src_nid, 0)
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("listens_after", [None, 6.0])
+@pytest.mark.parametrize("mode", ["standby", "loadbalance"])
+def test_what_waits_for_a_peer_that_takes_no_hello_does_not_wait_for_ever(
+    mode: str, listens_after: float | None
+) -> None:
+    """Each HELLO of the peer was a connection, with which the time for the next one began anew."""
+    sim = Simulation(seed=7)
+    a = bonded(sim, "a", *A, mode=mode)
+    m = Deaf(sim, "m", "10.0.0.66@tcp")
+    bond = bond_of(a)
+    m.hello(HOME, 0)
+    sim.run(0.1)
+    puts = [a.put(m.bond, 30, data=b"x", ack=False) for _ in range(3)]
+    get = a.get(m.bond, 30, size=10)
+    for _ in range(2):  # what comes later has a time of its own
+        peer = bond.peers[m.bond]
+        sim.run(listens_after or 5)
+        assert not ended([*puts, get])
+        m.listens = listens_after is not None
+        sim.run(12)
+        assert not peer.waiting
+        if m.listens:
+            assert [put.ok for put in puts] == [True] * 3 and len(m.data) == 4
+            return
+        assert {(one.status, "takes none" in one.reason) for one in (*puts, get)} == {
+            (-errno.EHOSTUNREACH, True)
+        }
+        sim.run(60)
+        puts = [a.put(m.bond, 30, data=b"x", ack=False)]
+        get = a.get(m.bond, 30, size=10)

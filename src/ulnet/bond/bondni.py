@@ -169,10 +169,17 @@ class BondNi:
             path = take(self.policy, ways, HEADER_SIZE + msg.hdr.payload_length)
         if peer.told != self.incarnation and not peer.settling:
             self.handshake.send_hello(peer)
-        if path.ni.nid not in peer.knows and peer.settling:
+        if path.ni.nid in peer.knows or not peer.settling:
+            self._pass_on(msg, path.ni, path.nid)
+            return
+        now = self.clock()
+        if peer.waits_since < 0:
+            peer.waits_since = now
+        if now - peer.waits_since < PATIENCE:
             peer.waiting.append(msg)  # until it knows that slave: it takes nothing from others
         else:
-            self._pass_on(msg, path.ni, path.nid)
+            reason = f"{peer.nid} says HELLO, and takes none"
+            self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
 
     def _pass_on(self, msg: Msg, slave: NI, nid: Nid) -> None:
         pni, kind = msg.peer_ni, msg.hdr.type
@@ -207,6 +214,8 @@ class BondNi:
                     self._going[peer] -= 1
                     self._let_one_go(peer, peer.waiting.popleft())
                 left = self._going.pop(peer, 0)
+                if not peer.waiting:
+                    peer.waits_since = -1.0
                 if left and peer.waiting:
                     self._going[peer] = left
                 elif not peer.connected:

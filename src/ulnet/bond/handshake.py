@@ -263,11 +263,14 @@ class Handshake:
         """Take what a HELLO says of its peer; `confirmed`: others may have been believed for that before."""
         bond = self._bond
         before, tag, hops = peer.configuration, peer.guard, peer.had.copy()
+        former = peer.paths if _is_another(hello.source, peer.incarnation) else []
         if confirmed or not peer.connected:
             peer.had.clear()
         peer.learn(hello, _VERSION, CAPABILITIES)
         bond.lay_paths(peer)
         self._leave_lost(peer, before)
+        for path in former if tag and peer.guard == tag else ():  # its NI was made anew: it took none then
+            bond.core.path_doubted(path.ni, path.nid, peer.nid)
         renewed = peer.guard != tag or confirmed
         if renewed and peer.prefix and not peer.unconfirmed:  # PUTs to it may have been sent again
             if peer not in self._renewed:
@@ -310,3 +313,9 @@ class Handshake:
 
     def _drop(self, why: str) -> None:
         self._bond.core.stats.drops[why] += 1
+
+
+def _is_another(incarnation: int, known: int) -> bool:
+    """Whether that is the incarnation of another NI of that name, and not the known one's after changes."""
+    near = incarnation == known or is_older(incarnation, known) or is_older(known, incarnation)
+    return bool(known) and not near

@@ -25,6 +25,7 @@ _EARLY: Final = 0.01  # seconds: clocks of timers and of messages differ a littl
 _LONGEST: Final = 4  # keepalive times between tries of a path that does not answer, at most
 _SHORTEST: Final = 0.25  # and at least; in between, as much of the time since it last answered
 IN_USE: Final = 30.0  # seconds after its last message until a peer is left alone
+_MOST_ASKED: Final = 8  # paths of a peer that were never heard: it may name slaves that are not there
 
 
 class Monitor:
@@ -55,7 +56,7 @@ class Monitor:
     def try_again(self, peers: Iterable[BondPeer]) -> None:
         """Slaves are said to be up again: find out now."""
         for peer in peers:
-            for path in peer.paths if peer.connected else ():
+            for path in self._in_turn(peer) if peer.connected else ():
                 if path.down and path.ni.up:
                     path.again = path.probing  # what set out before may be lost: then once more
                     if not path.probing:
@@ -83,7 +84,7 @@ class Monitor:
             busy = True
             if peer.told != bond.incarnation and bond.config.mode is Mode.STANDBY:
                 bond.handshake.send_hello(peer)
-            for path in peer.paths:
+            for path in self._in_turn(peer):
                 silent = silent or path.down
                 if not path.probing and path.ni.active and now + _EARLY >= self._due(path, pause):
                     self._try(peer, path)
@@ -92,6 +93,11 @@ class Monitor:
             self.doubted()
         elif busy:
             self.wanted()
+
+    @staticmethod
+    def _in_turn(peer: BondPeer) -> list[Path]:
+        """Its paths: who was not tried for longest comes first, as not all may have their turn."""
+        return sorted(peer.paths, key=lambda path: path.tried_at)
 
     @staticmethod
     def _due(path: Path, pause: float) -> float:
@@ -104,10 +110,19 @@ class Monitor:
         return path.tried_at + min(max(path.tried_at - path.heard_at, pause) * _SHORTEST, longest)
 
     def _try(self, peer: BondPeer, path: Path) -> None:
+        unheard = path.heard_at < 0
+        if unheard and peer.asked >= _MOST_ASKED:
+            return  # its turn comes with another look
+        peer.asked += unheard
         path.probing = True
         path.tried_at = self._bond.clock()
         self.keepalives += 1
-        self._bond.control.ask(path.ni, path.nid, ANSWER_TIME, lambda beacon: self._tried(peer, path, beacon))
+
+        def tried(beacon: Beacon | None) -> None:
+            peer.asked -= unheard
+            self._tried(peer, path, beacon)
+
+        self._bond.control.ask(path.ni, path.nid, ANSWER_TIME, tried)
 
     def _tried(self, peer: BondPeer, path: Path, beacon: Beacon | None) -> None:
         path.probing = False

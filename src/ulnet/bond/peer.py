@@ -31,6 +31,7 @@ class BondPeer:
         "_generation",
         "_revision",
         "answer_over",
+        "asked",
         "asked_at",
         "capabilities",
         "configuration",
@@ -52,6 +53,7 @@ class BondPeer:
         "used_at",
         "version",
         "waiting",
+        "waits_since",
     )
 
     def __init__(self, nid: Nid) -> None:
@@ -69,6 +71,7 @@ class BondPeer:
         self.configuration: Configuration | None = None
         self.paths: list[Path] = []
         self.waiting: deque[Msg] = deque()
+        self.waits_since: float = -1.0  # when the first of them began to wait for it to take a HELLO
         self.connecting: bool = False
         self.greeting: bool = False
         self.asked_at: Nid | None = None  # the slave of ours that its last HELLO came to
@@ -76,6 +79,7 @@ class BondPeer:
         self.answer_over: tuple[NI, Nid] | None = None  # a HELLO, once the one under way has ended
         self.greeted: Nid | None = None  # the NID that a HELLO went to while it was not connected
         self.used_at: float = -1.0
+        self.asked: int = 0  # keepalives under way on paths that were never heard, also of slaves it had
         self.revision: int = 0  # moves when a path changes
         self._revision = -1
         self._generation = -1
@@ -94,6 +98,7 @@ class BondPeer:
     def hears(self, stamp: int, own: Configuration) -> None:
         """It has taken a HELLO of ours with that incarnation and configuration."""
         self.told = stamp
+        self.waits_since = -1.0
         knows = frozenset(one.nid for one in own.slaves)
         if knows != self.knows:
             self.knows = knows

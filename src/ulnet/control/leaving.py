@@ -17,7 +17,7 @@ from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerFlag
 from ulnet.core.state import NodeState
-from ulnet.nid import Nid
+from ulnet.nid import NetType, Nid
 
 __all__ = ["Leaving"]
 
@@ -85,8 +85,10 @@ class Leaving:
         would notice to have is left to the guard there, which sends it again once there is a path.
         """
         left = False
+        bond = ni.nid.net.type == NetType.BOND  # what a slave still has is not sent again, either
         for md in list(self._memory.mds.values()):
-            if md.ni is ni and md.deadline_slot >= 0 and not md.refs and md.acks_due + md.replies_due == 1:
+            idle = bond or not md.refs
+            if md.ni is ni and md.deadline_slot >= 0 and idle and md.acks_due + md.replies_due == 1:
                 guarded = md.put is not None and is_identity(md.put.wmd)
                 if self._has_other_ni(md) and (guarded or not late):
                     left = True

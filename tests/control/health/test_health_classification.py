@@ -102,6 +102,20 @@ def test_a_failure_past_the_deadline_is_counted_and_changes_nothing():
     assert rails.a.stats.by_status[S.REMOTE_DROPPED] == 1
 
 
+@pytest.mark.parametrize("unsent", [True, False], ids=["not sent", "perhaps sent"])
+def test_nobody_is_charged_for_what_was_given_up_before_it_left(unsent: bool):
+    """Questions to NIDs that a neighbour had invented took all health from this node's own NIs."""
+    rails = Rails()
+    rails.put()
+    ((_, msg),) = rails.on_wire()
+    assert msg.md is not None
+    rails.a.memory.md_unlink(msg.md)
+    ni, pni = rails.end(S.NETWORK_TIMEOUT, unsent=unsent)
+    assert (ni.health, pni.health) == ((1000, 1000) if unsent else (900, 900))
+    assert rails.a.stats.by_status[S.NETWORK_TIMEOUT] == 1
+    assert not rails.on_wire()
+
+
 @pytest.mark.requirement("HEALTH-value")
 def test_sensitivity_0_switches_all_off():
     rails = Rails(health_sensitivity=0, retry_count=0)

@@ -135,7 +135,8 @@ class Health:
         if err == errno.ECONNREFUSED:
             self.presence.refused(pni, reason)
         if state.clock() <= msg.queued_at + ni.patience:
-            if status:
+            given_up = msg.unsent and msg.md is not None and msg.md.aborted
+            if status and not (given_up and status in _TIMED_OUT):  # its owner's own time was over before
                 self._charge(rule, ni, pni)
         elif msg.md is None or msg.md.timeout is None:
             return False  # past its deadline: nobody is charged

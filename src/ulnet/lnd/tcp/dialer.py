@@ -298,6 +298,13 @@ class Dialer:
         attempt = self._attempt
         wanted = self._shared.budget.wanted
         turn = TLS_TURN if attempt is not None and attempt.tls_goes_on else TURN
+        given_up = now - self._called >= (turn if wanted else _ANEW) and self._peer.given_up
+        late = now - self._began >= _PATIENCE and (self._doubted or self._has_others())
+        if attempt is not None and (late or (given_up and not attempt.connected)):
+            reason = attempt.why_timed_out(round(now - self._began))
+            attempt.cancel()
+            self.failed(errno.ETIMEDOUT, reason)
+            return False
         if attempt is not None and wanted and now - self._called >= turn:
             self._silence = attempt.why_timed_out(self._peer.timeout)
             attempt.cancel()
@@ -306,11 +313,6 @@ class Dialer:
             self._retired = not self._shared.budget.enter(self, True, self._peer.only_answers)
             if not self._retired:
                 self._next_soon()
-            return False
-        if attempt is not None and now - self._began >= _PATIENCE and (self._doubted or self._has_others()):
-            reason = attempt.why_timed_out(_PATIENCE)
-            attempt.cancel()
-            self.failed(errno.ETIMEDOUT, reason)
             return False
         if attempt is not None and now - self._called >= _ANEW and not attempt.connected:
             attempt.cancel()

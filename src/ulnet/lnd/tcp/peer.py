@@ -462,6 +462,11 @@ class Peer:
         """Whether answers alone wait for a connection."""
         return bool(self.queue) and all(msg.hdr.type in ANSWERS for _, msg in self.queue)
 
+    @property
+    def given_up(self) -> bool:
+        """Whether all that waits for a connection was given up by who sent it."""
+        return bool(self.queue) and all(msg.md is not None and msg.md.aborted for _, msg in self.queue)
+
     def fail_queue(self, failure: Failure) -> None:
         """No connection came up: what waits for one fails."""
         queue, self.queue = self.queue, []
