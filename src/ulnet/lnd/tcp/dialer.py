@@ -296,16 +296,18 @@ class Dialer:
         if now - self._began >= SILENT and self not in self._peer.stuck:
             self._peer.gets_stuck(self)
         attempt = self._attempt
+        if attempt is None:
+            return True
         wanted = self._shared.budget.wanted
-        turn = TLS_TURN if attempt is not None and attempt.tls_goes_on else TURN
+        turn = TLS_TURN if attempt.tls_goes_on else TURN
         given_up = now - self._called >= (turn if wanted else _ANEW) and self._peer.given_up
         late = now - self._began >= _PATIENCE and (self._doubted or self._has_others())
-        if attempt is not None and (late or (given_up and not attempt.connected)):
+        if late or (given_up and not attempt.connected):
             reason = attempt.why_timed_out(round(now - self._began))
             attempt.cancel()
             self.failed(errno.ETIMEDOUT, reason)
             return False
-        if attempt is not None and wanted and now - self._called >= turn:
+        if wanted and now - self._called >= turn:
             self._silence = attempt.why_timed_out(self._peer.timeout)
             attempt.cancel()
             self._attempt = None
@@ -314,7 +316,7 @@ class Dialer:
             if not self._retired:
                 self._next_soon()
             return False
-        if attempt is not None and now - self._called >= _ANEW and not attempt.connected:
+        if now - self._called >= _ANEW and not attempt.connected:
             attempt.cancel()
             self._attempt = None  # who hears that there can be no other one is not to wait for it
             self._called = now
