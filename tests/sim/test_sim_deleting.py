@@ -7,6 +7,8 @@ from random import Random
 
 import pytest
 
+from support.routed import PORTAL as ROUTED
+from support.routed import SETTLED, add_route, make_router
 from ulnet.dlc import model
 from ulnet.sim import LinkParams, Simulation
 
@@ -288,3 +290,31 @@ def test_what_waits_for_credits_of_a_nid_that_its_peer_has_deleted_goes_elsewher
     sim.run(3)
     waiting = [put for put in puts if put.status is None]
     assert len(waiting) <= (0 if ack else 8)  # these have begun to leave, and nobody acknowledges them
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+def test_puts_go_over_another_gateway_when_the_ni_towards_theirs_is_deleted_by_force() -> None:
+    """Copies are made in turns of the loop: those whose turn was to come failed."""
+    sim = Simulation(seed=1, link=LinkParams(rate=1e9, delay=0.02))
+    make_router(sim.node("r1", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    make_router(sim.node("r2", "10.4.0.8@tcp4", "10.2.0.8@tcp2"))
+    client = sim.node("client", "10.1.0.1@tcp1", "10.4.0.1@tcp4")
+    server = sim.node("server", "10.2.0.1@tcp2")
+    for node, net, gateway in (
+        (client, "tcp2", "10.1.0.9@tcp1"),
+        (client, "tcp2", "10.4.0.8@tcp4"),
+        (server, "tcp1", "10.2.0.9@tcp2"),
+        (server, "tcp4", "10.2.0.8@tcp2"),
+    ):
+        add_route(node, net, gateway)
+    sim.run(SETTLED)
+    server.attach(ROUTED, keep_data=False)
+    for _ in range(8):
+        client.put(server.nid, ROUTED, data=b"x")
+        sim.run(1)
+    puts = [client.put(server.nid, ROUTED, data=b"x") for _ in range(400)]
+    sim.run(0.03)
+    client.request(model.NetDel(nids=["10.1.0.1@tcp1"], force=True))
+    sim.run_until(lambda: all(put.ended for put in puts), 20, must=False)
+    assert [put for put in puts if not put.ok] == []
+    assert sim.ledger.duplicates == 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ulnet.control.discovery import Discovery
 from ulnet.core.guard.identity import is_identity
+from ulnet.core.guard.sender import SenderGuard
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
@@ -30,11 +31,17 @@ _PUSH_SENT = int(PeerFlag.PUSH_SENT)
 class Leaving:
     """Lets NIs of one node go; who deletes them asks `held` again and again, and gives up when it likes."""
 
-    __slots__ = ("_discovery", "_memory", "_nis_changed", "_state")
+    __slots__ = ("_discovery", "_guard", "_memory", "_nis_changed", "_state")
 
     def __init__(
-        self, state: NodeState, memory: Memory, discovery: Discovery, nis_changed: Callable[[], None]
+        self,
+        state: NodeState,
+        memory: Memory,
+        guard: SenderGuard,
+        discovery: Discovery,
+        nis_changed: Callable[[], None],
     ) -> None:
+        self._guard = guard
         self._state = state
         self._memory = memory
         self._discovery = discovery
@@ -84,6 +91,9 @@ class Leaving:
         Where the peer knows another NI, its answer may come by that within a moment. A PUT that the peer
         would notice to have is left to the guard there, which sends it again once there is a path.
         """
+        if self._guard.due:  # copies of PUTs are made in turns: see then which have none
+            self._state.defer(self._end_requests, ni, late)
+            return
         left = False
         bond = ni.nid.net.type == NetType.BOND  # what a slave still has is not sent again, either
         for md in list(self._memory.mds.values()):
