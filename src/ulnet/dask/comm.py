@@ -80,6 +80,7 @@ class UlnetComm(Comm):
         self._kept = 0  # bytes of those
         self._taken = 0  # bytes of all that is here, as its endpoint and its partner count them
         self._coming = 0  # bytes that are announced, of calls that fetch them
+        self._fetching: set[Call] = set()  # those that wait for what they fetch
         self._news: asyncio.Future[None] | None = None  # somebody waits to read
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
@@ -338,7 +339,7 @@ class UlnetComm(Comm):
             if eager:
                 assembly.expect_eager(index, frame, eager)
             try:
-                await self._fetch(call, frame[eager:])
+                await self._fetch(call, frame[eager:], due - call.bulk_size)
                 self._must_fit(due + FRAME)
             except BaseException:
                 if eager:
@@ -384,8 +385,10 @@ class UlnetComm(Comm):
         _, _, count, _ = HEAD.unpack_from(data)
         self._announced(number, count, _ALL, data[HEAD.size :])
 
-    async def _fetch(self, call: Call, memory: memoryview) -> None:
-        """All that a call lends. It is counted as it comes, until it is whole. Raises RpcError."""
+    async def _fetch(self, call: Call, memory: memoryview, eager: int = 0) -> None:
+        """All that a call lends. It is counted as it comes, until it is whole, and so many bytes that are
+        sent eagerly from now on. The end of the comm ends it. Raises RpcError.
+        """
         here = 0
 
         def came(size: int) -> None:
@@ -394,15 +397,20 @@ class UlnetComm(Comm):
             here += size
             self._count(size)
 
+        self._fetching.add(call)
         try:
+            came(eager)
             if memory.nbytes:
                 await self.partner.queue.fetch(call, memory, came)
+        except asyncio.CancelledError:
+            self._must_be_known()
+            raise
         finally:
+            self._fetching.discard(call)
             self._count(-here)
 
     def _assembly(self, number: int) -> Assembly:
-        if not self._is_known:
-            raise RpcError(errno.ENOTCONN, "this comm is closed")
+        self._must_be_known()
         assembly = self._arriving.get(number)
         if assembly is None:
             if not self._next <= number < self._next + AHEAD:
@@ -431,6 +439,10 @@ class UlnetComm(Comm):
     @property
     def _is_known(self) -> bool:
         return self.endpoint.comms.get(self.number) is self
+
+    def _must_be_known(self) -> None:
+        if not self._is_known:
+            raise RpcError(errno.ENOTCONN, "this comm is closed")
 
     def _take(self, size: int, assembly: Assembly | None = None) -> None:
         """Count so many bytes, of that message, until it is read or the comm is closed."""
@@ -485,6 +497,9 @@ class UlnetComm(Comm):
         self._room.set()
         self._wake()
         self.endpoint.forget(self)
+        for call in self._fetching:
+            if call.task is not None:
+                call.task.cancel()
 
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
