@@ -43,6 +43,8 @@ AHEAD: Final = 4096  # messages that may begin to arrive before the one that is 
 MOST_FRAMES: Final = 65536  # in a message: its sizes are looked at in one turn of the loop
 MORE: Final = 1 << 31
 FRAME: Final = 200  # bytes that a frame takes beside its own
+PIECE: Final = 400  # bytes that a piece takes so, before its frame has memory
+MESSAGE: Final = 1200  # bytes that a message takes beside its frames, until it is read
 _PARTS: Final = SMALL // 8  # frames of a message that come by themselves: its sizes are one small message
 _END: Final = 0xFFFFFFFF  # frames of the message that ends a comm
 _ALL: Final = 1 << 64  # frames of any size are within
@@ -281,8 +283,10 @@ class UlnetComm(Comm):
             if number == _ABORT:
                 self.break_off("aborted by the other side")
                 return
-            self._assembly(number).sizes = ()
+            if self._ends_at >= 0:
+                raise RpcError(errno.EBADMSG, f"the comm ends at message {self._ends_at} already")
             self._ends_at = number
+            self._assembly(number).sizes = ()
             self._advance()
             return
         count, more = count & ~MORE, bool(count & MORE)
@@ -363,10 +367,11 @@ class UlnetComm(Comm):
         assembly, early = self._assembly(number), 0
         if not assembly.announced:
             early = data.nbytes  # nothing else has counted it
-            self._must_fit(early)
+            self._must_fit(early + PIECE)
         assembly.add_eager(offset, data)
-        self._take(early, assembly)
-        assembly.fetched += early
+        if early:
+            self._take(early + PIECE, assembly)
+            assembly.fetched += early
         self._advance()
 
     async def joined(self, number: int, call: Call) -> None:
@@ -415,7 +420,10 @@ class UlnetComm(Comm):
         if assembly is None:
             if not self._next <= number < self._next + AHEAD:
                 raise RpcError(errno.EBADMSG, f"message {number} is none of those that are expected")
+            if number != self._ends_at:  # the end has room always
+                self._must_fit(MESSAGE)
             assembly = self._arriving[number] = Assembly()
+            self._take(MESSAGE, assembly)
         return assembly
 
     def _may_come(self, size: int) -> None:
