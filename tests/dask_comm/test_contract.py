@@ -512,13 +512,14 @@ async def test_what_comes_is_counted_for_all_comms(
         with pytest.raises(RpcError, match="bytes are announced") as told:
             await send(comm, 3)
         assert told.value.errno == errno.ENOMEM
-    assert endpoint.taken == 2 * (10_016 + 2 * comm_module.FRAME)
+    each = 10_016 + 2 * comm_module.FRAME + comm_module.MESSAGE
+    assert endpoint.taken == 2 * each
     ends.ours.abort()
-    await until(lambda: endpoint.taken < 11_000)
+    await until(lambda: endpoint.taken == each)
     monkeypatch.undo()
     await other.ours.write("first")
     assert await other.read() == "first"
-    await until(lambda: endpoint.taken == 10_016 + 2 * comm_module.FRAME)  # it waits to be read
+    await until(lambda: endpoint.taken == each)  # it waits to be read
     other.ours.abort()
     await until(lambda: not endpoint.taken)
 
@@ -537,7 +538,7 @@ async def test_what_is_lent_and_does_not_come_stops_no_other_comm(
         await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(FetchQueue, "fetch", never)
-    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 200_000)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 205_000)
     calls = [
         asyncio.create_task(
             ends.ours.partner.call(method, PART.pack(ends.ours.theirs, 1, 0, 0), bytes(100_000))
@@ -548,17 +549,17 @@ async def test_what_is_lent_and_does_not_come_stops_no_other_comm(
     await other.ours.write("as before")
     assert await other.read() == "as before"
     part = PART.pack(lenders[0].ours.theirs, 1, 1, 0)
-    with pytest.raises(RpcError, match="100001 bytes are announced"):  # of one comm all counts
-        await lenders[0].ours.partner.call("part", part, bytes(100_001))
+    with pytest.raises(RpcError, match="105001 bytes are announced"):  # of one comm all counts
+        await lenders[0].ours.partner.call("part", part, bytes(105_001))
     for call in calls:
         call.cancel()
     await asyncio.wait(calls)
-    await until(lambda: not endpoint.taken)
+    await until(lambda: endpoint.taken == 2 * comm_module.MESSAGE)  # two have begun
 
 
 async def test_bulk_is_counted_as_it_comes(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that of what is fetched at once no more comes than there may be."""
-    endpoint, most = ends.theirs.endpoint, 8 << 20
+    endpoint, most = ends.theirs.endpoint, (8 << 20) + 4 * comm_module.MESSAGE
     await until(lambda: not endpoint.taken)
     monkeypatch.setattr(comm_module, "MEMORY_LIMIT", most)
     frames = bytes(3 << 20)
@@ -571,7 +572,7 @@ async def test_bulk_is_counted_as_it_comes(ends: Ends, monkeypatch: pytest.Monke
     )
     failed = [result for result in results if isinstance(result, RpcError)]
     assert [one.errno for one in failed] == [errno.ENOMEM]
-    assert endpoint.taken == len(frames) + comm_module.FRAME
+    assert endpoint.taken == len(frames) + comm_module.FRAME + 2 * comm_module.MESSAGE
     ends.ours.abort()
     await until(lambda: not endpoint.taken)
 
@@ -705,7 +706,7 @@ async def test_early_pieces_beyond_all_memory_are_refused(
 ) -> None:
     """Of messages whose frames nobody has announced; what is announced then is counted once."""
     ours, piece = ends.ours, bytes(EAGER_PIECE)
-    some = 100 + comm_module.FRAME
+    some = 100 + comm_module.FRAME + 2 * (comm_module.MESSAGE + comm_module.PIECE)
     monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 2 * (2 * EAGER_PIECE + some))  # half is one partner's
     for number in (1, 2):
         await ours.partner.call("eager", PART.pack(ours.theirs, number, 0, 0) + piece)

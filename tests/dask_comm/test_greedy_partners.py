@@ -1,11 +1,11 @@
-"""A process that opens comms without end, or refers to frames of messages that it announced."""
+"""A process that opens comms without end, refers to frames that it announced, sends what nobody asked for."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import struct
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,10 +17,12 @@ from distributed.protocol.serialize import to_serialize
 from support.dask_ends import Ends, Far
 from ulnet.dask import comm as comm_module
 from ulnet.dask import endpoint as endpoint_module
+from ulnet.dask.assembly import EAGER, EAGER_PIECE
 from ulnet.dask.backend import UlnetConnector
 from ulnet.dask.comm import HEAD, PART, UlnetComm
 from ulnet.dask.endpoint import present_endpoint
-from ulnet.rpc import RpcError
+from ulnet.dask.fetch_queue import FetchQueue
+from ulnet.rpc import Call, RpcError
 
 pytestmark = [
     pytest.mark.requirement("ULP"),
@@ -28,6 +30,12 @@ pytestmark = [
 ]
 
 PATIENCE = 60.0  # seconds within which a state is reached
+
+
+async def until(state: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not state():
+            await asyncio.sleep(0.002)
 
 
 def port_of(comm: UlnetComm) -> int:
@@ -123,3 +131,115 @@ async def test_a_large_frame_among_very_many_is_joined_with_them(
     async with asyncio.timeout(PATIENCE):
         read = await ends.read()
     assert all(np.array_equal(*pair) for pair in zip(read, values, strict=True))
+
+
+class Held:
+    """Bulk that never comes: how many bytes of it were asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+
+        async def never(queue: FetchQueue, call: Call, *_: Any) -> None:
+            self.asked.append(call.bulk_size)
+            await asyncio.get_running_loop().create_future()
+
+        monkeypatch.setattr(FetchQueue, "fetch", never)
+
+    async def begin(self, comm: UlnetComm, number: int) -> asyncio.Task[Any]:
+        """Announce a frame of EAGER bytes that are sent eagerly, and one that is not sent."""
+        before = len(self.asked)
+        part = PART.pack(comm.theirs, number, 0, EAGER)
+        call = asyncio.create_task(comm.partner.call("part", part, b"1"))
+        await until(lambda: call.done() or len(self.asked) > before)
+        return call
+
+
+async def test_pieces_that_are_sent_eagerly_count_before_their_frame_is_whole(
+    make_ends: Callable[..., Awaitable[Ends]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, 5 comms had 2,145 MiB of a process where 256 were allowed, of which none was counted."""
+    one, other = await make_ends(), await make_ends()
+    endpoint = one.theirs.endpoint
+    await until(lambda: not endpoint.taken)
+    held = Held(monkeypatch)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 5 * EAGER)  # of which one partner may have half
+    calls = [await held.begin(ends.ours, 9) for ends in (one, other)]
+    for ends in (one, other):
+        for at in range(0, EAGER, EAGER_PIECE):
+            piece = PART.pack(ends.ours.theirs, 9, 0, at) + bytes(EAGER_PIECE)
+            await ends.ours.partner.call("eager", piece)
+    assert 2 * EAGER <= endpoint.taken < 2 * EAGER + EAGER_PIECE
+    assert one.theirs.partner.taken == endpoint.taken
+    with pytest.raises(RpcError, match="bytes are announced") as told:
+        await (await held.begin(other.ours, 10))
+    assert told.value.errno == errno.ENOMEM
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    one.ours.abort()
+    other.ours.abort()
+    await until(lambda: not endpoint.taken)
+
+
+@pytest.mark.parametrize("by_the_other_side", [False, True])
+async def test_what_a_closed_comm_fetches_ends(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, by_the_other_side: bool
+) -> None:
+    """Also where who lends it waits on. Before, it was fetched into memory until then, for nobody."""
+    endpoint, ours = ends.theirs.endpoint, ends.ours
+    await until(lambda: not endpoint.taken)
+    held = Held(monkeypatch)
+    calls = [await held.begin(ours, 9)]
+    joined = ours.partner.call("joined", PART.pack(ours.theirs, 10, 0, 0), b"2")
+    calls.append(asyncio.create_task(joined))
+    await until(lambda: len(held.asked) == 2)
+    if by_the_other_side:
+        await ours.partner.call("message", HEAD.pack(ours.theirs, (1 << 64) - 1, 0xFFFFFFFF, 0))
+    else:
+        await ends.abort()
+    for call in calls:
+        with pytest.raises(RpcError, match="this comm is closed") as told:
+            async with asyncio.timeout(PATIENCE):
+                await call
+        assert told.value.errno == errno.ENOTCONN
+    assert not endpoint.taken
+
+
+async def test_messages_that_begin_to_arrive_count_whatever_they_have(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, a piece of one byte cost 1.3 KiB, of which one byte was counted: 43 GB on 8,192 comms."""
+    endpoint, ours = ends.theirs.endpoint, ends.ours
+    await until(lambda: not endpoint.taken)
+
+    async def begin(number: int) -> None:
+        await ours.partner.call("eager", PART.pack(ours.theirs, number, 0, 0) + b"x")
+
+    for number in range(1, 101):
+        await begin(number)
+    assert endpoint.taken >= 100 * 1290  # which is what was measured
+    await ours.write("before")
+    assert await ends.read() == "before"
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 2 * endpoint.taken + 1000)  # half is one partner's
+    with pytest.raises(RpcError, match="bytes are announced") as told:
+        await begin(101)
+    assert told.value.errno == errno.ENOMEM
+    end = HEAD.pack(ours.theirs, 102, 0xFFFFFFFF, 0)  # which has room always, once
+    await ours.partner.call("message", end)
+    with pytest.raises(RpcError, match="ends at message 102 already"):
+        await ours.partner.call("message", HEAD.pack(ours.theirs, 103, 0xFFFFFFFF, 0))
+    await ends.abort()
+    assert not endpoint.taken
+
+
+async def test_messages_without_frames_count_until_they_are_read(ends: Ends) -> None:
+    """Else they could wait without end."""
+    endpoint, ours = ends.theirs.endpoint, ends.ours
+    await until(lambda: not endpoint.taken)
+    first = ends.theirs._next
+    for number in range(first, first + 100):
+        await ours.partner.call("message", HEAD.pack(ours.theirs, number, 0, 0))
+    assert len(ends.theirs._whole) == 100
+    assert endpoint.taken == 100 * comm_module.MESSAGE
+    await ends.abort()
+    assert not endpoint.taken

@@ -43,6 +43,8 @@ AHEAD: Final = 4096  # messages that may begin to arrive before the one that is 
 MOST_FRAMES: Final = 65536  # in a message: its sizes are looked at in one turn of the loop
 MORE: Final = 1 << 31
 FRAME: Final = 200  # bytes that a frame takes beside its own
+PIECE: Final = 400  # bytes that a piece takes so, before its frame has memory
+MESSAGE: Final = 1200  # bytes that a message takes beside its frames, until it is read
 _PARTS: Final = SMALL // 8  # frames of a message that come by themselves: its sizes are one small message
 _END: Final = 0xFFFFFFFF  # frames of the message that ends a comm
 _ALL: Final = 1 << 64  # frames of any size are within
@@ -80,6 +82,7 @@ class UlnetComm(Comm):
         self._kept = 0  # bytes of those
         self._taken = 0  # bytes of all that is here, as its endpoint and its partner count them
         self._coming = 0  # bytes that are announced, of calls that fetch them
+        self._fetching: set[Call] = set()  # those that wait for what they fetch
         self._news: asyncio.Future[None] | None = None  # somebody waits to read
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
@@ -280,8 +283,10 @@ class UlnetComm(Comm):
             if number == _ABORT:
                 self.break_off("aborted by the other side")
                 return
-            self._assembly(number).sizes = ()
+            if self._ends_at >= 0:
+                raise RpcError(errno.EBADMSG, f"the comm ends at message {self._ends_at} already")
             self._ends_at = number
+            self._assembly(number).sizes = ()
             self._advance()
             return
         count, more = count & ~MORE, bool(count & MORE)
@@ -338,7 +343,7 @@ class UlnetComm(Comm):
             if eager:
                 assembly.expect_eager(index, frame, eager)
             try:
-                await self._fetch(call, frame[eager:])
+                await self._fetch(call, frame[eager:], due - call.bulk_size)
                 self._must_fit(due + FRAME)
             except BaseException:
                 if eager:
@@ -362,10 +367,11 @@ class UlnetComm(Comm):
         assembly, early = self._assembly(number), 0
         if not assembly.announced:
             early = data.nbytes  # nothing else has counted it
-            self._must_fit(early)
+            self._must_fit(early + PIECE)
         assembly.add_eager(offset, data)
-        self._take(early, assembly)
-        assembly.fetched += early
+        if early:
+            self._take(early + PIECE, assembly)
+            assembly.fetched += early
         self._advance()
 
     async def joined(self, number: int, call: Call) -> None:
@@ -384,8 +390,10 @@ class UlnetComm(Comm):
         _, _, count, _ = HEAD.unpack_from(data)
         self._announced(number, count, _ALL, data[HEAD.size :])
 
-    async def _fetch(self, call: Call, memory: memoryview) -> None:
-        """All that a call lends. It is counted as it comes, until it is whole. Raises RpcError."""
+    async def _fetch(self, call: Call, memory: memoryview, eager: int = 0) -> None:
+        """All that a call lends. It is counted as it comes, until it is whole, and so many bytes that are
+        sent eagerly from now on. The end of the comm ends it. Raises RpcError.
+        """
         here = 0
 
         def came(size: int) -> None:
@@ -394,20 +402,28 @@ class UlnetComm(Comm):
             here += size
             self._count(size)
 
+        self._fetching.add(call)
         try:
+            came(eager)
             if memory.nbytes:
                 await self.partner.queue.fetch(call, memory, came)
+        except asyncio.CancelledError:
+            self._must_be_known()
+            raise
         finally:
+            self._fetching.discard(call)
             self._count(-here)
 
     def _assembly(self, number: int) -> Assembly:
-        if not self._is_known:
-            raise RpcError(errno.ENOTCONN, "this comm is closed")
+        self._must_be_known()
         assembly = self._arriving.get(number)
         if assembly is None:
             if not self._next <= number < self._next + AHEAD:
                 raise RpcError(errno.EBADMSG, f"message {number} is none of those that are expected")
+            if number != self._ends_at:  # the end has room always
+                self._must_fit(MESSAGE)
             assembly = self._arriving[number] = Assembly()
+            self._take(MESSAGE, assembly)
         return assembly
 
     def _may_come(self, size: int) -> None:
@@ -431,6 +447,10 @@ class UlnetComm(Comm):
     @property
     def _is_known(self) -> bool:
         return self.endpoint.comms.get(self.number) is self
+
+    def _must_be_known(self) -> None:
+        if not self._is_known:
+            raise RpcError(errno.ENOTCONN, "this comm is closed")
 
     def _take(self, size: int, assembly: Assembly | None = None) -> None:
         """Count so many bytes, of that message, until it is read or the comm is closed."""
@@ -485,6 +505,9 @@ class UlnetComm(Comm):
         self._room.set()
         self._wake()
         self.endpoint.forget(self)
+        for call in self._fetching:
+            if call.task is not None:
+                call.task.cancel()
 
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
