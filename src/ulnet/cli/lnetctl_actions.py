@@ -61,7 +61,10 @@ def perform(command: Command, parsed: Parsed, socket_path: str | None) -> int:
         from ulnet.nid.errors import escaped  # what is of no use to most commands is not loaded
 
         sys.stderr.write(f"lnetctl: note: {escaped(note)}\n")  # of lnetd, which may not be root
-    return _FINISHERS.get(action, _print)(request, parsed, reply)
+    try:
+        return _FINISHERS.get(action, _print)(request, parsed, reply)
+    except DlcError as bad:  # what came is no document
+        return report_errors([not_sent(request, bad.errno, bad.descr).item])
 
 
 def _print(request: model.Request, parsed: Parsed, reply: Reply) -> int:

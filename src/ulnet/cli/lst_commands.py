@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -22,6 +22,7 @@ from ulnet.dlc import model_selftest as model
 from ulnet.dlc.client import Client
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.paths import default_socket
+from ulnet.dlc.protocol import document_of
 
 __all__ = ["EXAMPLE", "run"]
 
@@ -159,8 +160,8 @@ class _Console:
         return reply.result
 
     def ask(self, command: model.Command, document: type[D], patience: float = 0.0) -> D:
-        """The same as a document."""
-        return msgspec.json.decode(self.tell(command, patience), type=document)
+        """The same as a document. Raises DlcError."""
+        return cast(D, document_of(self.tell(command, patience), document))
 
     def begin(self, command: model.SessionNew, options: argparse.Namespace) -> told.SessionView:
         """Begin a session; where nobody is there to keep it, by a node of its own."""

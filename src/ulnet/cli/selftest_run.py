@@ -27,6 +27,7 @@ from ulnet.dlc.aclient import AsyncClient
 from ulnet.dlc.client import no_daemon
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.paths import default_socket
+from ulnet.dlc.protocol import document_of
 from ulnet.node import Node
 from ulnet.selftest.addition import SelftestAddition
 from ulnet.selftest.html import as_html
@@ -141,12 +142,12 @@ async def _ask_daemon(client: AsyncClient, request: ask.Lst) -> Any:
     """The document that lnetd answers with. Raises LNetError."""
     try:
         reply = await client.request(request, _DEADLINE)
+        if reply.errors:
+            raise LNetError(abs(reply.errors[0].errno), reply.errors[0].descr)
+        document = _DOCUMENTS.get(type(request.command))
+        return None if document is None else document_of(reply.result, document)
     except DlcError as failed:
         raise LNetError(failed.errno, failed.descr) from None
-    if reply.errors:
-        raise LNetError(abs(reply.errors[0].errno), reply.errors[0].descr)
-    document = _DOCUMENTS.get(type(request.command))
-    return None if document is None else msgspec.json.decode(reply.result, type=document)
 
 
 # What is shown -----------------------------------------------------------------------------------------

@@ -6,11 +6,9 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import msgspec
-
 from ulnet.dlc import documents, model
 from ulnet.dlc.errors import DlcError, ErrorItem
-from ulnet.dlc.protocol import Reply
+from ulnet.dlc.protocol import Reply, document_of
 
 __all__ = ["Call", "Discovered", "Pinged", "nothing", "reader", "refuse", "seconds", "several"]
 
@@ -84,10 +82,10 @@ def seconds(timeout: float) -> float:
 
 
 def reader(kind: type[Any], field: str) -> Callable[[Reply], Any]:
-    """Reads one field of a document."""
+    """Reads one field of a document. Raises DlcError."""
 
     def read(reply: Reply) -> Any:
         refuse(reply)
-        return getattr(msgspec.json.decode(reply.result, type=kind), field)
+        return getattr(document_of(reply.result, kind), field)
 
     return read

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from ulnet.dlc import (
     documents,
     documents_access,
@@ -25,9 +23,10 @@ from ulnet.dlc import (
     model,
 )
 from ulnet.dlc.call import Call, Discovered, Pinged, nothing, reader, refuse, seconds, several
+from ulnet.dlc.client import as_mapping
 from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import ErrorItem
-from ulnet.dlc.protocol import Reply
+from ulnet.dlc.protocol import Reply, document_of
 from ulnet.dlc.yaml_out import emit_document
 
 __all__ = [
@@ -112,7 +111,7 @@ def export(*, backup: bool = False) -> Call[str]:
 
     def read(reply: Reply) -> str:
         refuse(reply)
-        return emit_document(msgspec.json.decode(reply.result))
+        return emit_document(as_mapping(reply))
 
     return Call(model.Export(backup=backup), read)
 
@@ -171,8 +170,8 @@ def show_ni(net: str, index: int, *, verbosity: int = 0) -> Call[documents.Local
 
     def read(reply: Reply) -> documents.LocalNiView | None:
         refuse(reply)
-        nets = msgspec.json.decode(reply.result, type=documents.NetDocument).net
-        return nets[0].local_nis[0] if nets[0].local_nis else None
+        document: documents.NetDocument = document_of(reply.result, documents.NetDocument)
+        return next((ni for net in document.net for ni in net.local_nis), None)
 
     return Call(model.NetShow(net, verbosity, index=index), read)
 
@@ -317,7 +316,7 @@ def ping(nids: Sequence[str], *, source: str | None = None, timeout: float = 1.0
     """Ask nodes for their NIDs, at once."""
 
     def read(reply: Reply) -> Pinged:
-        document = msgspec.json.decode(reply.result, type=documents.PingDocument | None)
+        document: documents.PingDocument | None = document_of(reply.result, documents.PingDocument | None)
         if document is None:
             refuse(reply)
         return Pinged(document.ping if document is not None else [], reply.errors)
@@ -330,7 +329,8 @@ def discover(nids: Sequence[str], *, force: bool = False, timeout: float = 180.0
     """Find out which NIDs peers have; `force` also where that is known."""
 
     def read(reply: Reply) -> Discovered:
-        document = msgspec.json.decode(reply.result, type=documents.DiscoverDocument | None)
+        kind = documents.DiscoverDocument | None
+        document: documents.DiscoverDocument | None = document_of(reply.result, kind)
         if document is None:
             refuse(reply)
         return Discovered(document.discover if document is not None else [], reply.errors)

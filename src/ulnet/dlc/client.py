@@ -10,8 +10,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import msgspec
-
 from ulnet.dlc.caller import check_daemon
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.hangup import has_gone
@@ -23,6 +21,7 @@ from ulnet.dlc.protocol import (
     ProtocolError,
     Reply,
     decode_reply,
+    document_of,
     encode_request,
     payload_size,
 )
@@ -122,8 +121,11 @@ class Client:
 
 
 def as_mapping(reply: Reply) -> dict[str, Any]:
-    """The reply's document as plain values in the order to be printed; empty if there is none."""
-    return msgspec.json.decode(reply.result) or {}
+    """The reply's document as plain values in the order to be printed; empty if there is none.
+
+    Raises DlcError(EPROTO) for what is no document.
+    """
+    return document_of(reply.result, dict[str, Any] | None) or {}
 
 
 def not_sent(request: Request, number: int, text: str) -> DlcError:

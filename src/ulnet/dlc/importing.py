@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
-from ulnet.dlc.client import Client
+from ulnet.dlc.client import Client, as_mapping
 from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.model import Request
@@ -34,7 +32,7 @@ def importing(config: Config) -> Generator[Request, Reply, Imported]:
     for step in config.steps:
         reply = yield step.request
         refused += [(step.line, step_error(step, item)) for item in reply.errors]
-        _merge(document, msgspec.json.decode(reply.result) or {})
+        _merge(document, as_mapping(reply))
     refused.sort(key=lambda one: one[0])
     return Imported(document, [item for _, item in refused])
 
@@ -50,7 +48,7 @@ def _merge(document: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def import_config(client: Client, config: Config) -> Imported:
-    """Do what a file asks for. Raises DlcError when the node does not answer."""
+    """Do what a file asks for. Raises DlcError when the node does not answer, or nothing sensible."""
     work = importing(config)
     try:
         request = next(work)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ulnet.dlc.errors import ErrorItem
+from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.model import Request
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Reply",
     "decode_reply",
     "decode_request",
+    "document_of",
     "encode_reply",
     "encode_request",
     "payload_size",
@@ -43,6 +44,7 @@ MAX_REPLY = 1 << 28  # a hundred thousand peers with all their counters
 _HEADER = struct.Struct("<4sI")
 _MAGIC = b"uLNc"
 _AT_ONCE = 256  # items of a list that are encoded in one piece
+_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 HEADER_SIZE = _HEADER.size
 
 
@@ -174,7 +176,7 @@ def decode_request(payload: bytes) -> Request:
                 "use lnetctl and lnetd of one ulnet release",
             )
         return _requests().decode(_heads.decode(payload).request)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as bad:
+    except _BAD as bad:
         raise ProtocolError(errno.EINVAL, f"the request cannot be understood: {bad}") from None
 
 
@@ -228,5 +230,14 @@ def decode_reply(payload: bytes | bytearray) -> Reply:
                 "use lnetctl and lnetd of one ulnet release",
             )
         return _replies.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as bad:
+    except _BAD as bad:
         raise ProtocolError(errno.EPROTO, f"the answer cannot be understood: {bad}") from None
+
+
+def document_of(result: msgspec.Raw, kind: Any) -> Any:
+    """The document of an answer, whoever gave it. Raises DlcError(EPROTO) for what is none of that kind."""
+    try:
+        return msgspec.json.decode(result, type=kind)
+    except _BAD as bad:
+        text = f"the answer cannot be understood: {bad}: is it lnetd's, and of the same ulnet release?"
+        raise DlcError(errno.EPROTO, text, verb="show", entity="answer") from None

@@ -12,8 +12,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
-
 from ulnet.dlc.changes import Configuration, Todo, changes
 from ulnet.dlc.client import as_mapping
 from ulnet.dlc.config import Config, Step, read_config
@@ -21,7 +19,7 @@ from ulnet.dlc.differences import Change, compare, meaning_of
 from ulnet.dlc.errors import DlcError, ErrorItem
 from ulnet.dlc.model import Export, NetAdd, NetShow, OptionsShow, Request
 from ulnet.dlc.modprobe import Parameters, is_setting
-from ulnet.dlc.protocol import HEADER_SIZE, Answer, Reply, decode_reply, encode_reply
+from ulnet.dlc.protocol import HEADER_SIZE, Answer, Reply, decode_reply, document_of, encode_reply
 from ulnet.dlc.yaml_out import emit_document
 from ulnet.host import Link
 from ulnet.nid import NetType
@@ -95,9 +93,10 @@ async def _asked(ask: Ask, request: Request) -> Reply:
 
 async def _read(ask: Ask) -> tuple[Configuration, list[Link], OptionsDocument]:
     """What a node is configured as, with the interfaces for that, and its options. Raises DlcError."""
+    reply = await _asked(ask, OptionsShow())
     try:
-        options = msgspec.json.decode((await _asked(ask, OptionsShow())).result, type=OptionsDocument)
-    except msgspec.ValidationError:
+        options: OptionsDocument = document_of(reply.result, OptionsDocument)
+    except DlcError:
         text = "this lnetd does not say which interfaces its host has, it is of another version: restart it"
         raise DlcError(errno.EPROTO, text, verb="show", entity="options") from None
     now = await _configuration(ask)

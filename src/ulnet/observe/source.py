@@ -61,6 +61,7 @@ class SocketSource:
                 continue
             try:
                 reply = self._client.request(part.request, left)
+                document = as_mapping(reply)
             except DlcError as failed:
                 missing[name] = gone = failed.descr
                 continue
@@ -68,7 +69,7 @@ class SocketSource:
             if refused:
                 missing[name] = refused
             else:
-                parts[name] = as_mapping(reply)
+                parts[name] = document
         return Snapshot(self.name, parts, missing, time.monotonic() - began)
 
     def ask(self, request: model.Request, timeout: float) -> dict[str, Any]:
@@ -76,11 +77,12 @@ class SocketSource:
         try:
             with Client(self.name) as client:
                 reply = client.request(request, timeout)
+            document = as_mapping(reply)
         except DlcError as failed:
             raise ValueError(failed.descr) from None
         if reply.errors:
             raise ValueError(reply.errors[0].descr)
-        return as_mapping(reply)
+        return document
 
     def configuration(self, timeout: float) -> str:
         """The node's own backup. Raises ValueError."""

@@ -1,0 +1,37 @@
+"""Answers that are no documents: each command says so in one error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.false_daemon import ANSWERS, false_daemon
+from ulnet.cli.lnetctl import main
+
+COMMANDS = {
+    "net": ["net", "show"],
+    "peer": ["peer", "show", "-v"],
+    "ping": ["ping", "10.0.0.1@tcp"],
+    "discover": ["discover", "10.0.0.1@tcp"],
+    "export": ["export"],
+    "routing": ["routing", "show"],
+    "explain": ["explain", "--to", "10.0.0.1@tcp"],
+}
+
+
+@pytest.mark.requirement("cfg-010")
+@pytest.mark.parametrize("wrong", ANSWERS)
+def test_what_is_no_document_is_one_error(
+    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "socket"
+    with false_daemon(path, ANSWERS[wrong]):
+        for words in (*COMMANDS.values(), ["export", str(tmp_path / "file")]):
+            code = main(["--socket", str(path), *words])
+            shown = capsys.readouterr()
+            assert code != 0, words
+            assert shown.out == "", words
+            assert "the answer cannot be understood: " in shown.err, words
+            assert "errno: -71" in shown.err, words
+    assert not (tmp_path / "file").exists()
