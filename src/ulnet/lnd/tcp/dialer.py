@@ -327,11 +327,8 @@ class Dialer:
         return True
 
     def _next_soon(self) -> None:
-        loop = self._shared.loop
-        if self._not_before > loop.time():
-            self._soon = loop.call_at(self._not_before, self._next)
-        else:
-            self._soon = loop.call_soon(self._next)
+        loop, at = self._shared.loop, self._not_before
+        self._soon = loop.call_at(at, self._next) if at > loop.time() else loop.call_soon(self._next)
 
     def _reckon(self) -> None:
         """See whether connections are missing, and when the first pause ends of those."""
