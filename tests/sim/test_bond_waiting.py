@@ -231,3 +231,31 @@ def test_what_waits_for_a_peer_that_takes_no_hello_does_not_wait_for_ever(
         sim.run(60)
         puts = [a.put(m.bond, 30, data=b"x", ack=False)]
         get = a.get(m.bond, 30, size=10)
+
+
+@pytest.mark.parametrize("back", [8, 12])
+def test_messages_go_when_a_peer_takes_a_hello_again_that_was_silent_meanwhile(back: int) -> None:
+    """All failed that waited for it, also those sent just before: it had taken none for ten seconds."""
+    sim = Simulation(seed=1, link=LinkParams(rate=1e8, delay=1e-3))
+    a, b = bonded(sim, "n1", *A, mode="loadbalance"), bonded(sim, "n2", *B, mode="loadbalance")
+    target = B_BOND
+    for node in (a, b):
+        node.attach(31)
+    for _ in range(4):
+        a.put(target, 31, data=b"x")
+        sim.run(0.1)
+    b.kill()
+    sim.run(0.05)
+    b.restart()
+    b.attach(31)
+    peer = next(iter(bond_of(a).peers.values()))
+    puts = [a.put(target, 31, data=b"first")]
+    sim.run_until(lambda: bool(peer.waiting) and peer.connected, 15)
+    cut = sim.partition(["n1.eth0", "n1.eth1"], ["n2.eth0", "n2.eth1"])
+    for _ in range(2 * back):
+        sim.run(0.5)
+        puts.append(a.put(target, 31, data=b"meanwhile"))
+    sim.heal(cut)
+    puts += [a.put(target, 31, data=b"just now") for _ in range(10)]
+    sim.run_until(lambda: all(put.ended for put in puts), 60, must=False)
+    assert [put for put in puts if not put.ok] == []

@@ -171,15 +171,13 @@ class BondNi:
             self.handshake.send_hello(peer)
         if path.ni.nid in peer.knows or not peer.settling:
             self._pass_on(msg, path.ni, path.nid)
-            return
-        now = self.clock()
-        if peer.waits_since < 0:
-            peer.waits_since = now
-        if now - peer.waits_since < PATIENCE:
-            peer.waiting.append(msg)  # until it knows that slave: it takes nothing from others
         else:
-            reason = f"{peer.nid} says HELLO, and takes none"
-            self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
+            peer.waiting.append(msg)  # until it knows that slave: it takes nothing from others
+
+    def not_taken(self, peer: BondPeer) -> None:
+        """A HELLO of ours was not taken: what has waited for too long fails."""
+        peer.takes_none = True
+        self._let_go(peer)
 
     def _pass_on(self, msg: Msg, slave: NI, nid: Nid) -> None:
         pni, kind = msg.peer_ni, msg.hdr.type
@@ -214,18 +212,22 @@ class BondNi:
                     self._going[peer] -= 1
                     self._let_one_go(peer, peer.waiting.popleft())
                 left = self._going.pop(peer, 0)
-                if not peer.waiting:
-                    peer.waits_since = -1.0
                 if left and peer.waiting:
                     self._going[peer] = left
-                elif not peer.connected:
-                    self._forget_idle(peer)
+                    continue
+                peer.takes_none = False
+                if peer.connected:
+                    continue
+                self._forget_idle(peer)
         finally:
             if self._going:
                 self.soon(self._let_some_go)
 
     def _let_one_go(self, peer: BondPeer, msg: Msg) -> None:
-        if not peer.connected:
+        if peer.takes_none and msg.queued_at <= self.clock() - PATIENCE:
+            reason = f"{peer.nid} says HELLO, and takes none"
+            self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
+        elif not peer.connected:
             reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
             self.core.completed([msg], HealthStatus.REMOTE_ERROR, errno.EHOSTUNREACH, reason)
         elif msg.md is not None and msg.md.aborted:

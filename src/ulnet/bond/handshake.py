@@ -68,6 +68,8 @@ class Handshake:
                 self._may_ask(peer, stamp, own)
             elif (known := bond.path(peer.nid, *way)) is not None:
                 bond.suspect(*known)
+            if not ok and peer.waiting and peer.connected:
+                bond.not_taken(peer)
             if peer.waiting and peer.connected:
                 bond.soon(partial(bond.connected, peer))
             if over is not None and (over != way or not at_once):

@@ -48,12 +48,12 @@ class BondPeer:
         "prefix",
         "revision",
         "state",
+        "takes_none",
         "told",
         "unconfirmed",
         "used_at",
         "version",
         "waiting",
-        "waits_since",
     )
 
     def __init__(self, nid: Nid) -> None:
@@ -71,7 +71,7 @@ class BondPeer:
         self.configuration: Configuration | None = None
         self.paths: list[Path] = []
         self.waiting: deque[Msg] = deque()
-        self.waits_since: float = -1.0  # when the first of them began to wait for it to take a HELLO
+        self.takes_none: bool = False  # a HELLO was not taken: those of them that wait for long fail
         self.connecting: bool = False
         self.greeting: bool = False
         self.asked_at: Nid | None = None  # the slave of ours that its last HELLO came to
@@ -98,7 +98,6 @@ class BondPeer:
     def hears(self, stamp: int, own: Configuration) -> None:
         """It has taken a HELLO of ours with that incarnation and configuration."""
         self.told = stamp
-        self.waits_since = -1.0
         knows = frozenset(one.nid for one in own.slaves)
         if knows != self.knows:
             self.knows = knows

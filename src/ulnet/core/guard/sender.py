@@ -215,6 +215,8 @@ class SenderGuard:
                 self._look_later(original)
             if attempts.tried:
                 self._memory.went(md, attempts.tried[0][1].nid)  # who is there, since who was may be gone
+        elif not status:
+            attempts.failure = 0, ""
         self._memory.release(md)
         if status and attempts.forsaken:
             self._memory.md_unlink(md, errno.ECONNRESET)
