@@ -54,3 +54,5 @@ def test_an_early_piece_beyond_what_is_announced_is_refused() -> None:
     assembly.add_eager(0, memoryview(bytes(101)))
     with pytest.raises(RpcError, match="101 bytes at 0 are beyond the 100 that are to be sent eagerly"):
         assembly.expect_eager(0, memoryview(bytearray(100)), 100)
+    assert not assembly.announced  # what comes then is counted: the memory of the frame is not kept
+    assert assembly.early == 101

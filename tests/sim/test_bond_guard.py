@@ -559,3 +559,45 @@ def test_what_is_under_way_when_a_bonding_ni_is_deleted_ends_at_once(kind: str, 
     after = load(a, count=3)
     sim.run_until_quiet()
     once(b, after)
+
+
+@pytest.mark.parametrize("seed", [14, 15, 16])
+def test_puts_end_soon_whatever_happens_while_a_bonding_ni_is_made_anew(seed: int) -> None:
+    """Those that were on their way over a path that was down, when the peer was lost, waited for 150 s."""
+    rng = Random(seed)
+    link = LinkParams(rate=rng.choice([1e7, 1e8, 1e9]), delay=rng.choice([1e-5, 1e-3, 2e-2]))
+    sim = Simulation(seed=seed, link=link)
+    a, b = pair(sim, mode=rng.choice(["standby", "loadbalance"]))
+    puts, there = [], True
+    for _ in range(6):
+        for _ in range(4):
+            puts += load(a, rng.choice([10, 500, 100_000]), rng.randrange(1, 5))
+            sim.run(rng.choice([1e-4, 1e-3, 0.02, 0.5]) * rng.random())
+        what = rng.randrange(8)
+        if what < 3:
+            if there:
+                b.del_ni(B_BOND)
+            else:
+                make_anew(b, B)
+            there = not there
+        elif what == 3:
+            sim.partition([f"a.eth{rng.randrange(2)}"], [f"b.eth{rng.randrange(2)}"], both=rng.random() < 0.5)
+        elif what == 4:
+            sim.heal()
+        elif what == 5:
+            sim.link_down(f"{rng.choice('ab')}.eth{rng.randrange(2)}")
+        elif what == 6:
+            links_up(sim)
+        sim.run(rng.choice([0, 0.01, 0.3, 2]) * rng.random())
+    sim.heal()
+    links_up(sim)
+    if not there:
+        make_anew(b, B)
+    sim.run_until(lambda: all(put.ended for put in puts), 60, must=False)
+    assert [put for put in puts if not put.ended] == []
+    assert sim.ledger.duplicates == 0
+
+
+def links_up(sim: Simulation) -> None:
+    for name in ("a.eth0", "a.eth1", "b.eth0", "b.eth1"):
+        sim.link_up(name)

@@ -176,7 +176,7 @@ class BondNi:
 
     def not_taken(self, peer: BondPeer) -> None:
         """A HELLO of ours was not taken: what has waited for too long fails."""
-        peer.takes_none = True
+        peer.takes_none = self.clock() - PATIENCE
         self._let_go(peer)
 
     def _pass_on(self, msg: Msg, slave: NI, nid: Nid) -> None:
@@ -215,16 +215,14 @@ class BondNi:
                 if left and peer.waiting:
                     self._going[peer] = left
                     continue
-                peer.takes_none = False
-                if peer.connected:
-                    continue
-                self._forget_idle(peer)
+                if not peer.connected:
+                    self._forget_idle(peer)
         finally:
             if self._going:
                 self.soon(self._let_some_go)
 
     def _let_one_go(self, peer: BondPeer, msg: Msg) -> None:
-        if peer.takes_none and msg.queued_at <= self.clock() - PATIENCE:
+        if msg.queued_at <= peer.takes_none:
             reason = f"{peer.nid} says HELLO, and takes none"
             self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
         elif not peer.connected:

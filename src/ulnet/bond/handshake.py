@@ -265,7 +265,7 @@ class Handshake:
         """Take what a HELLO says of its peer; `confirmed`: others may have been believed for that before."""
         bond = self._bond
         before, tag, hops = peer.configuration, peer.guard, peer.had.copy()
-        former = peer.paths if _is_another(hello.source, peer.incarnation) else []
+        former = peer.paths if not peer.connected or _is_another(hello.source, peer.incarnation) else []
         if confirmed or not peer.connected:
             peer.had.clear()
         peer.learn(hello, _VERSION, CAPABILITIES)

@@ -74,6 +74,8 @@ class Assembly:
         if self.announced:
             text = f"frames {self._index} and {index} of a message are sent eagerly: one may be"
             raise RpcError(errno.EBADMSG, text)
+        for offset, data in self._early.items():
+            self._must_fit(offset, data.nbytes, eager)  # before anything is changed
         self._index = index
         self._memory = memory
         self._eager = self._eager_due = eager
@@ -102,12 +104,16 @@ class Assembly:
 
     def _place(self, offset: int, data: memoryview) -> None:
         size = data.nbytes
-        if offset + size > self._eager:
-            text = f"{size} bytes at {offset} are beyond the {self._eager} that are to be sent eagerly"
-            raise RpcError(errno.EBADMSG, text)
+        self._must_fit(offset, size, self._eager)
         self._memory[offset : offset + size] = data
         self._eager_due -= size
         self._perhaps_whole()
+
+    @staticmethod
+    def _must_fit(offset: int, size: int, eager: int) -> None:
+        if offset + size > eager:
+            text = f"{size} bytes at {offset} are beyond the {eager} that are to be sent eagerly"
+            raise RpcError(errno.EBADMSG, text)
 
     def pulled(self, index: int, memory: memoryview) -> None:
         """All of a frame is here but what is sent eagerly."""
