@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -174,10 +175,14 @@ class BondNi:
         else:
             peer.waiting.append(msg)  # until it knows that slave: it takes nothing from others
 
-    def not_taken(self, peer: BondPeer) -> None:
-        """A HELLO of ours was not taken: what has waited for too long fails."""
-        peer.takes_none = self.clock() - PATIENCE
-        self._let_go(peer)
+    def greeted(self, peer: BondPeer, taken: bool) -> None:
+        """A HELLO of ours has ended: what waits goes, or fails if it has waited for too long in vain."""
+        if not (peer.waiting and peer.connected):
+            return
+        if not taken:
+            peer.takes_none = self.clock() - PATIENCE
+            self._let_go(peer)
+        self.soon(partial(self.connected, peer))
 
     def _pass_on(self, msg: Msg, slave: NI, nid: Nid) -> None:
         pni, kind = msg.peer_ni, msg.hdr.type

@@ -68,10 +68,7 @@ class Handshake:
                 self._may_ask(peer, stamp, own)
             elif (known := bond.path(peer.nid, *way)) is not None:
                 bond.suspect(*known)
-            if not ok and peer.waiting and peer.connected:
-                bond.not_taken(peer)
-            if peer.waiting and peer.connected:
-                bond.soon(partial(bond.connected, peer))
+            bond.greeted(peer, ok)
             if over is not None and (over != way or not at_once):
                 self.send_hello_over(peer, over)
                 return
