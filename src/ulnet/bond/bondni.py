@@ -175,8 +175,8 @@ class BondNi:
         else:
             peer.waiting.append(msg)  # until it knows that slave: it takes nothing from others
 
-    def greeted(self, peer: BondPeer, taken: bool) -> None:
-        """A HELLO of ours has ended: what waits goes, or fails if it has waited for too long in vain."""
+    def hello_ended(self, peer: BondPeer, taken: bool) -> None:
+        """What waits goes; where the HELLO was not taken, what has waited for too long fails."""
         if not (peer.waiting and peer.connected):
             return
         if not taken:
@@ -219,23 +219,22 @@ class BondNi:
                 left = self._going.pop(peer, 0)
                 if left and peer.waiting:
                     self._going[peer] = left
-                    continue
-                if not peer.connected:
+                elif not peer.connected:
                     self._forget_idle(peer)
         finally:
             if self._going:
                 self.soon(self._let_some_go)
 
     def _let_one_go(self, peer: BondPeer, msg: Msg) -> None:
-        if msg.queued_at <= peer.takes_none:
-            reason = f"{peer.nid} says HELLO, and takes none"
-            self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
-        elif not peer.connected:
+        if not peer.connected:
             reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
             self.core.completed([msg], HealthStatus.REMOTE_ERROR, errno.EHOSTUNREACH, reason)
         elif msg.md is not None and msg.md.aborted:
             reason = "the memory descriptor was unlinked before the message left"
             self._fail(msg, errno.ECANCELED, reason)
+        elif msg.queued_at <= peer.takes_none:
+            reason = f"{peer.nid} says HELLO, and takes none of ours in {PATIENCE:g} s: see what runs there"
+            self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
         else:
             self._send_on(peer, msg)
 

@@ -68,7 +68,7 @@ class Handshake:
                 self._may_ask(peer, stamp, own)
             elif (known := bond.path(peer.nid, *way)) is not None:
                 bond.suspect(*known)
-            bond.greeted(peer, ok)
+            bond.hello_ended(peer, ok)
             if over is not None and (over != way or not at_once):
                 self.send_hello_over(peer, over)
                 return

@@ -71,7 +71,7 @@ class BondPeer:
         self.configuration: Configuration | None = None
         self.paths: list[Path] = []
         self.waiting: deque[Msg] = deque()
-        self.takes_none: float = -1.0  # a HELLO was not taken: those of them that wait for long fail
+        self.takes_none: float = -1.0  # of those that wait: what was queued then, or before, fails
         self.connecting: bool = False
         self.greeting: bool = False
         self.asked_at: Nid | None = None  # the slave of ours that its last HELLO came to

@@ -94,17 +94,17 @@ class Leaving:
         if self._guard.due:  # copies of PUTs are made in turns: see then which have none
             self._state.defer(self._end_requests, ni, late)
             return
-        left = False
+        waits = False
         bond = ni.nid.net.type == NetType.BOND  # what a slave still has is not sent again, either
         for md in list(self._memory.mds.values()):
             idle = bond or not md.refs
             if md.ni is ni and md.deadline_slot >= 0 and idle and md.acks_due + md.replies_due == 1:
                 guarded = md.put is not None and is_identity(md.put.wmd)
                 if self._has_other_ni(md) and (guarded or not late):
-                    left = True
+                    waits = True
                 else:
                     self._memory.md_unlink(md, errno.ENETDOWN)
-        if left and not late:
+        if waits and not late:
             self._state.timers.at(self._state.clock() + _GRACE, lambda: self._end_requests(ni, late=True))
 
     def _has_other_ni(self, md: Md) -> bool:

@@ -239,5 +239,5 @@ def document_of(result: msgspec.Raw, kind: Any) -> Any:
     try:
         return msgspec.json.decode(result, type=kind)
     except _BAD as bad:
-        text = f"the answer cannot be understood: {bad}: is it lnetd's, and of the same ulnet release?"
+        text = f"the answer cannot be understood: {bad}: ask an lnetd of the same ulnet release"
         raise DlcError(errno.EPROTO, text, verb="show", entity="answer") from None

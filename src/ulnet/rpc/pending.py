@@ -123,7 +123,7 @@ class Pending:
         self.patience: float = patience
         self.done: asyncio.Future[Reply] = asyncio.Future(loop=client.loop)
         self.heard_at: float = 0.0  # set by `send`
-        self.sent_at: float = 0.0  # the first attempt
+        self.sent_at: float = 0.0  # when the first attempt was
         self.size: int = 0  # bytes of its frame, once that was sent
         self.news: asyncio.Event | None = news  # of chunks, for a stream
         self.chunks: dict[int, bytes] = {}  # that were not read
@@ -145,14 +145,12 @@ class Pending:
         client, frame = self._client, self.frame
         now = client.clock()
         left = None if self.deadline is None else min(max(self.deadline - now, 0.0), MAX_TIMEOUT)
-        if not self._sent:
-            self.heard_at = now
         frame.attempt = min(frame.attempt + 1, _MOST_ATTEMPTS)
         frame.left = NO_DEADLINE if left is None else min(max(int(1000 * left), 1), NO_DEADLINE - 1)
         frame.patience = int(1000 * self.patience)
         packed = frame.pack()
-        if not self.size:
-            self.sent_at = now
+        if not self._sent:
+            self.heard_at = self.sent_at = now
             self.size = len(packed)
             client.unanswered += self.size
         self._sent += 1

@@ -83,9 +83,9 @@ class Waiting:
         """The peer could not be discovered: all who wait for it are told so."""
         parked, waiters = self._taken(peer)
         text = f"{peer.primary_nid} could not be discovered: {why}"
-        fails = bool(self._lost)
+        idle = not self._lost
         self._lost += [(msg, number, text) for msg in parked]
-        if not fails:
+        if idle:
             self._fail_some()
         for waiter in waiters:
             waiter.tell(LNetError(number, why), None)
