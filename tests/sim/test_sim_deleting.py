@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,11 @@ from support.routed import PORTAL as ROUTED
 from support.routed import SETTLED, add_route, make_router
 from ulnet.dlc import model
 from ulnet.sim import LinkParams, Simulation
+from ulnet.sim.node import SimNode
 
 PORTAL = 30
+A = ("10.0.0.1@tcp", "10.1.0.1@tcp1")
+B = ("10.0.0.2@tcp", "10.1.0.2@tcp1")
 SEEDS = 60
 
 
@@ -57,6 +61,19 @@ def world(seed: int) -> None:
     failed = [f"{one}: {one.status} {one.reason}" for one in operations if not one.ok]
     assert failed == [], f"seed {seed}"
     assert sim.ledger.duplicates == 0
+
+
+def met(
+    seed: int, link: LinkParams, a: tuple[str, ...] = A, b: tuple[str, ...] = B, **memory: Any
+) -> tuple[Simulation, SimNode, SimNode]:
+    """Two nodes that have met over all rails; the second one has memory."""
+    sim = Simulation(seed=seed, link=link)
+    one, other = sim.node("a", *a), sim.node("b", *b)
+    other.attach(PORTAL, **memory)
+    for _ in range(6):
+        one.put(other.nid, PORTAL, data=b"x")
+        sim.run_until_quiet()
+    return sim, one, other
 
 
 @pytest.mark.requirement("HLD-dyn", "cfg-020")
@@ -117,13 +134,7 @@ def test_what_no_other_ni_can_send_fails_at_once_when_its_ni_is_deleted_by_force
 @pytest.mark.parametrize("seed", range(3))
 def test_puts_to_an_ni_that_its_node_deletes_by_force_go_to_another_one(delay: float, seed: int) -> None:
     """Its push over the other rail may come before the reset: the lost PUTs' hop is nobody's NID then."""
-    sim = Simulation(seed=seed, link=LinkParams(rate=1e9, delay=delay))
-    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
-    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
-    b.attach(PORTAL)
-    for _ in range(6):
-        a.put(b.nid, PORTAL, data=b"x")
-        sim.run_until_quiet()
+    sim, a, b = met(seed, LinkParams(rate=1e9, delay=delay))
     b.request(model.NetDel(nids=["10.1.0.2@tcp1"], force=True))
     puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
     b.request(model.NetAdd(nids=["10.1.0.2@tcp1"]))
@@ -136,13 +147,8 @@ def test_puts_to_an_ni_that_its_node_deletes_by_force_go_to_another_one(delay: f
 @pytest.mark.parametrize("delay", [1e-5, 1e-3])
 def test_a_node_with_one_ni_sends_again_what_went_to_an_ni_that_is_deleted(delay: float) -> None:
     """The only pair that is left is that of its NI and the peer's other NID, which is well."""
-    sim = Simulation(seed=1, link=LinkParams(rate=1e9, delay=delay))
-    a = sim.node("a", "10.0.0.1@tcp")
-    b = sim.node("b", "10.0.0.2@tcp", "10.0.0.3@tcp")
-    b.attach(PORTAL)
-    for _ in range(6):
-        a.put(b.nid, PORTAL, data=b"x")
-        sim.run_until_quiet()
+    link = LinkParams(rate=1e9, delay=delay)
+    sim, a, b = met(1, link, a=("10.0.0.1@tcp",), b=("10.0.0.2@tcp", "10.0.0.3@tcp"))
     b.request(model.NetDel(nids=["10.0.0.3@tcp"], force=True))
     puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
     sim.run_until(lambda: all(put.ended for put in puts), 20, must=False)
@@ -154,13 +160,8 @@ def test_a_node_with_one_ni_sends_again_what_went_to_an_ni_that_is_deleted(delay
 @pytest.mark.parametrize("seed", range(3))
 def test_puts_that_may_not_be_sent_again_fail_when_the_only_nid_of_their_peer_is_deleted(seed: int) -> None:
     """Their attempts are over in a millisecond; they waited for their time-out, though the NID was back."""
-    sim = Simulation(seed=seed, link=LinkParams(rate=1e9, delay=1e-4))
-    a = sim.node("a", "10.0.0.1@tcp", "10.0.0.3@tcp")
-    b = sim.node("b", "10.0.0.2@tcp")
-    b.attach(PORTAL)
-    for _ in range(6):
-        a.put(b.nid, PORTAL, data=b"x")
-        sim.run_until_quiet()
+    link = LinkParams(rate=1e9, delay=1e-4)
+    sim, a, b = met(seed, link, a=("10.0.0.1@tcp", "10.0.0.3@tcp"), b=("10.0.0.2@tcp",))
     puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
     b.request(model.NetDel(nids=["10.0.0.2@tcp"], force=True))
     sim.run(0.3)
@@ -233,13 +234,7 @@ def forced(seed: int) -> None:
 @pytest.mark.parametrize("at", [0.1, 0.5, 3, 8])
 def test_puts_of_an_ni_that_is_deleted_by_force_wait_for_a_rail_that_is_silent_for_a_while(at: float) -> None:
     """There was no path in that moment: they failed, and what had arrived would have been sent again anew."""
-    sim = Simulation(seed=1, link=LinkParams(rate=1e8, delay=1e-3))
-    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
-    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
-    b.attach(PORTAL)
-    for _ in range(6):
-        a.put(b.nid, PORTAL, data=b"x")
-        sim.run_until_quiet()
+    sim, a, b = met(1, LinkParams(rate=1e8, delay=1e-3))
     for rail in (0, 1):
         sim.partition([f"a.eth{rail}"], [f"b.eth{rail}"])
     puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
@@ -256,13 +251,7 @@ def test_puts_of_an_ni_that_is_deleted_by_force_wait_for_a_rail_that_is_silent_f
 @pytest.mark.requirement("HEALTH-resend", "cfg-020")
 def test_gets_are_answered_by_another_ni_where_theirs_is_deleted_by_force() -> None:
     """They failed while their REPLYs, which had not left, were on their way to the other NI."""
-    sim = Simulation(seed=1, link=LinkParams(rate=1e8, delay=1e-3))
-    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
-    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
-    b.attach(PORTAL, size=1_000_000, keep_data=False)
-    for _ in range(6):
-        a.put(b.nid, PORTAL, data=b"x")
-        sim.run_until_quiet()
+    sim, a, b = met(1, LinkParams(rate=1e8, delay=1e-3), size=1_000_000, keep_data=False)
     gets = [a.get(b.nid, PORTAL, size=1_000_000) for _ in range(100)]
     sim.run(0.0022)  # all have left, half of them by either NI
     a.request(model.NetDel(nids=["10.1.0.1@tcp1"], force=True))
@@ -276,13 +265,7 @@ def test_gets_are_answered_by_another_ni_where_theirs_is_deleted_by_force() -> N
 @pytest.mark.parametrize("ack", [True, False])
 def test_what_waits_for_credits_of_a_nid_that_its_peer_has_deleted_goes_elsewhere(ack: bool) -> None:
     """The peer's push came over the other rail, and the reset never: half of all waited 50 s."""
-    sim = Simulation(seed=1, link=LinkParams(rate=1e8, delay=1e-3))
-    a = sim.node("a", "10.0.0.1@tcp", "10.1.0.1@tcp1")
-    b = sim.node("b", "10.0.0.2@tcp", "10.1.0.2@tcp1")
-    b.attach(PORTAL, keep_data=False)
-    for _ in range(6):
-        a.put(b.nid, PORTAL, data=b"x")
-        sim.run_until_quiet()
+    sim, a, b = met(1, LinkParams(rate=1e8, delay=1e-3), keep_data=False)
     sim.partition(["a.eth1"], ["b.eth1"])
     puts = [a.put(b.nid, PORTAL, data=bytes(100_000), ack=ack) for _ in range(100)]
     sim.run(0.01)
