@@ -73,13 +73,19 @@ class Rails:
         self.reports: list[str] = []
         self.nodes = [Node(report=self.reports.append), Node()]
         self.got: Counter[int] = Counter()
-        for host, home, node in zip(cluster, self.homes, self.nodes, strict=True):
-            home.run(self._begin(node, [host.nid(rail, net) for rail, net in enumerate(NETS)]))
-        self.homes[1].run(self._listen())
+        for end in (1, 0):
+            self.begin(end)
         self.traffic = Traffic(self.nodes[0], self.far.nid(0, "tcp"))
 
-    async def _begin(self, node: Node, nids: list[str]) -> None:
+    def begin(self, end: int) -> None:
+        """Start the node of that end, which takes PUTs before others can reach it: none is to be dropped."""
+        nids = [self.cluster.hosts[end].nid(rail, net) for rail, net in enumerate(NETS)]
+        self.homes[end].run(self._begin(self.nodes[end], nids, listening=end == 1))
+
+    async def _begin(self, node: Node, nids: list[str], *, listening: bool) -> None:
         await node.start()
+        if listening:
+            self._listen(node)
         settings = node.core.settings
         settings.discovery = 0
         settings.transaction_timeout = 6
@@ -89,14 +95,12 @@ class Rails:
             if host.nid(0, "tcp") != nids[0]:
                 node.add_peer(host.nid(0, "tcp"), [host.nid(1, "tcp1")])
 
-    async def _listen(self) -> None:
+    def _listen(self, node: Node) -> None:
         def count(event: Event) -> None:
             if event.kind is EventKind.PUT and not event.status:
                 self.got[event.hdr_data] += 1
 
-        self.nodes[1].attach(
-            PORTAL, 1, bytearray(SIZE), options=OP_PUT | TRUNCATE | MANAGE_REMOTE, handler=count
-        )
+        node.attach(PORTAL, 1, bytearray(SIZE), options=OP_PUT | TRUNCATE | MANAGE_REMOTE, handler=count)
 
     @property
     def ni(self) -> NI:
@@ -334,9 +338,7 @@ def test_a_node_that_dies_and_comes_back_is_found_and_owes_no_answers(rails: Rai
     rails.homes[1].run(rails.nodes[1].close(0))
     before = rails.traffic.sent
     rails.nodes[1] = Node()
-    nids = [rails.far.nid(rail, net) for rail, net in enumerate(NETS)]
-    rails.homes[1].run(rails._begin(rails.nodes[1], nids))
-    rails.homes[1].run(rails._listen())
+    rails.begin(1)
     rails.more(30)
     rails.until(
         lambda: len(rails.traffic.good) + len(rails.traffic.failed) > before, "an end for all from before"
