@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from support.fabric import Fabric
+from support.fabric import Fabric, MemLnd
 from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.guard.identity import tag_of
@@ -288,3 +288,48 @@ def test_a_put_without_copies_whose_path_paused_first_and_is_lost_then_fails_wit
     assert not any(world.turns())
     assert world.ends.total() == 3 * COUNT
     assert world.reasons == {"reset (sent 3 times, over 2 paths)"}
+
+
+def test_a_put_that_its_driver_gave_back_before_its_copies_failed_fails_with_the_last_of_them() -> None:
+    """Nobody knew by which path it had left, and it waited for its time-out."""
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    a.path_stalled(world.first, FIRST)
+    assert sum(world.turns()) == COUNT
+    originals = [fabric.wire.popleft()[1] for _ in range(COUNT)]
+    for msg in originals:
+        a.completed([msg], HealthStatus.REMOTE_ERROR, errno.ECONNRESET, "the first path is gone")
+    fail_copies(world)
+    assert a.stats.resend_count == 2 * COUNT
+    assert not any(world.turns(0.6))
+    assert not any(md.linked for md in world.mds)
+    assert world.ends.total() == 3 * COUNT
+    for number in range(COUNT):
+        assert world.ends[number, EventKind.ACK, -errno.ECONNRESET] == 1
+
+
+def test_a_driver_that_raises_something_keeps_none_of_the_others_from_being_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that were to be copied in the same turn were forgotten."""
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    world.lose()
+    send, calls = MemLnd.send, 0
+
+    def raises_once(lnd: MemLnd, ni: NI, msgs: list[Msg]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise RuntimeError("a fault of this driver")
+        send(lnd, ni, msgs)
+
+    monkeypatch.setattr(MemLnd, "send", raises_once)
+    a.path_stalled(world.first, FIRST)
+    for _ in range(2):
+        try:
+            world.turns(0.6)
+        except RuntimeError:
+            continue
+    fabric.run()
+    assert len(world.got) == COUNT - 1

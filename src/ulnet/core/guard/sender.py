@@ -150,12 +150,13 @@ class SenderGuard:
 
     def _copy_due(self) -> None:
         first = list(islice(self.due, _AT_ONCE if self._state.running else None))
-        puts = [put for put in first if put.queued_at == self.due.pop(put)]  # not sent anew since
-        if self.due:
+        if first and self._state.running:
             self._state.defer(self._copy_due)  # first, as a driver may raise something
-        for put in puts:
-            md, ni, pni = put.md, put.ni, put.peer_ni
-            if md is not None and md.put is put and not md.aborted and ni is not None and pni is not None:
+        for put in first:
+            md, ni, pni, anew = put.md, put.ni, put.peer_ni, put.queued_at != self.due.pop(put, None)
+            if ni is None and md is not None and not md.refs and put.attempts is not None:
+                ni, pni = next(reversed(put.attempts.tried), (None, None))  # it ended before its copy did
+            if not anew and md and md.put is put and not md.aborted and ni is not None and pni is not None:
                 self._copy(md, put, ni, self._state.peers.find_ni(pni.nid) or pni)
 
     def _copy(self, md: Md, put: Msg, ni: NI, pni: PeerNi) -> None:
