@@ -8,6 +8,7 @@ come from somebody else.
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from ulnet.control.discovery import Discovery
@@ -23,6 +24,7 @@ from ulnet.nid import NetType, Nid
 __all__ = ["Leaving"]
 
 _SHOWN = 3
+_AT_ONCE = 64  # requests that end in a turn
 _GRACE = 1.0  # seconds for answers that come by another NI, since the one that was asked is gone
 _DISCOVERED = int(PeerFlag.DISCOVERED)
 _PUSH_SENT = int(PeerFlag.PUSH_SENT)
@@ -94,7 +96,7 @@ class Leaving:
         if self._guard.due:  # copies of PUTs are made in turns: see then which have none
             self._state.defer(self._end_requests, ni, late)
             return
-        waits = False
+        waits, over = False, deque[Md]()
         bond = ni.nid.net.type == NetType.BOND  # what a slave still has is not sent again, either
         for md in list(self._memory.mds.values()):
             idle = bond or not md.refs
@@ -103,9 +105,19 @@ class Leaving:
                 if self._has_other_ni(md) and (guarded or not late):
                     waits = True
                 else:
-                    self._memory.md_unlink(md, errno.ENETDOWN)
+                    over.append(md)
+        self._end_some(ni, over)
         if waits and not late:
             self._state.timers.at(self._state.clock() + _GRACE, lambda: self._end_requests(ni, late=True))
+
+    def _end_some(self, ni: NI, over: deque[Md]) -> None:
+        """End these, so many in a turn; what has ended or left by another NI since is let alone."""
+        for _ in range(min(_AT_ONCE, len(over))):
+            md = over.popleft()
+            if md.ni is ni:
+                self._memory.md_unlink(md, errno.ENETDOWN)
+        if over:
+            self._state.defer(self._end_some, ni, over)
 
     def _has_other_ni(self, md: Md) -> bool:
         """Whether the peer that md waits for may answer to another NI."""
