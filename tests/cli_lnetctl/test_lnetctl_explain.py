@@ -101,7 +101,7 @@ def test_which_nid(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "127.0.0.3@tcp\n"
     assert ulnet([*words, "--all"]) == 0
     assert capsys.readouterr().out == (
-        "127.0.0.3@tcp  1 hops from 127.0.0.2@tcp\n127.0.2.3@tcp1  1 hops from 127.0.2.2@tcp1\n"
+        "127.0.0.3@tcp  1 hop from 127.0.0.2@tcp\n127.0.2.3@tcp1  1 hop from 127.0.2.2@tcp1\n"
     )
     assert ulnet([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0] == {

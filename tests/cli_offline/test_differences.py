@@ -136,7 +136,7 @@ def test_a_node_is_brought_to_a_file(
     assert ask("net", "add", "--nid", "127.0.0.7@tcp").code == 0
     assert ask("peer", "add", "--prim_nid", "10.0.0.2@tcp").code == 0
     file.write_text(ask("export", "--backup").out)
-    assert run("plan") == (0, [])
+    assert run("plan") == (0, ["nothing to change"])
     assert run("apply") == (0, ["nothing to change"])
     assert ask("import", "--apply", str(file)).out == "apply: nothing to change\n"
     file.write_text(ask("export").out.replace("tos: -1", "tos: 16"))

@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps([{key: getattr(one, key) for key in keys} for one in found]))
     elif options.all:
         for one in found:
-            print(f"{one.nid}  {one.hops} hops from {one.source}")
+            print(f"{one.nid}  {one.hops} hop{'s' * (one.hops != 1)} from {one.source}")
     else:
         print(found[0].nid)
     return 0
