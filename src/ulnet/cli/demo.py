@@ -225,7 +225,8 @@ def _second_act(console: Screen, source: Path, target: Path, network: DemoNetwor
         f"\n[bold]Once more, and the last rail is cut meanwhile.[/] Slowed down to "
         f"{size / _SECOND_ACT / 1e6:,.0f} MB/s, for eyes to follow; health_sensitivity {HEALTH_STEP}, "
         "max_recovery_ping_interval 1, so that recovery takes seconds.\n"
-        f"Cut by: {network.how}.",
+        f"Cut by: {network.how}.\n"
+        "Lines that begin with a node are its log: it finds that messages fail, and sends them again.",
         highlight=False,
     )
     picture = Picture(network.receivers)
