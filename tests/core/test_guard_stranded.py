@@ -140,7 +140,7 @@ def test_so_many_of_those_behind_a_gateway_are_copied_in_a_turn() -> None:
     for _, msg in list(fabric.wire):
         fabric.wire.popleft()
         a.completed([msg])
-    a.routing.lost_behind(gateways[0], far.net)
+    a.routing.lost_behind(gateways[0], {far.net})
     counts = []
     while a.state.work_pending:
         before = len(fabric.wire)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from ulnet.control.loops import Loops
@@ -107,12 +108,12 @@ class Routing:
         if why:
             self._sender.fail(msg, errno.EHOSTUNREACH, why)
 
-    def lost_behind(self, gateway: Nid, net: Net | None) -> None:
-        """A gateway lost a net, or is dead: what waits for it leaves, what has left may be lost."""
+    def lost_behind(self, gateway: Nid, nets: Collection[Net] | None) -> None:
+        """A gateway lost nets, or is dead (None): what waits for it leaves, what has left may be lost."""
         peer = self._state.peers.find(gateway)
         for pni in list(peer.members.values()) if peer is not None else ():
             self._sender.leave(None, pni)
-        self._state.defer(self._sender.guard.look_behind, gateway, net)
+        self._state.defer(self._sender.guard.look_behind, gateway, nets)
 
     # Receiving -------------------------------------------------------------------------------------
 

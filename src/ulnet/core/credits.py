@@ -268,7 +268,7 @@ class Credits:
 
     def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
         """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew, soon."""
-        for msg in self._take_waiting(ni, pni):
+        for msg in self._take_waiting(ni, pni) if pni is None or pni.tx_queued_bytes else ():
             self._state.defer(self._parts.set_out_anew, msg)
 
     def _take_waiting(self, ni: NI | None, pni: PeerNi | None, now: float = -inf) -> list[Msg]:

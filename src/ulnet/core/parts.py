@@ -6,7 +6,7 @@ the instance fills when all are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -136,5 +136,5 @@ class Parts:
     last_hop: Callable[[NI, Header, Nid], PeerNi | str]
     leads_over: Callable[[Nid, Net], bool]
     check_gateway: Callable[[Nid, Net], None]
-    lost_behind: Callable[[Nid, Net | None], None]
+    lost_behind: Callable[[Nid, Collection[Net] | None], None]
     pinged: Callable[[Net], None]

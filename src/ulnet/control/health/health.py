@@ -343,8 +343,7 @@ class Health:
         self.recovery.release_peer(pni)
         self.presence.forget(pni)
         if not pni.peer.gone and pni.peer.multi_rail:  # it lives on without that NID
-            if pni.tx_queued_bytes:  # else none waits, of all that do
-                self._sender.leave(None, pni)
+            self._sender.leave(None, pni)
             self.again.lost(None, pni.nid)
 
     def settings_changed(self) -> None:

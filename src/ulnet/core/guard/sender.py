@@ -7,7 +7,7 @@ as copies, which say that they are. The owner of the memory hears of the origina
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -124,13 +124,13 @@ class SenderGuard:
                 md.in_flight.remove(one)
                 one.abandon()
 
-    def look_behind(self, gateway: Nid, net: Net | None) -> None:
-        """What was under way over a gateway, to that net (None: any), may be lost."""
+    def look_behind(self, gateway: Nid, nets: Collection[Net] | None) -> None:
+        """What was under way over a gateway, to those nets (None: any), may be lost."""
         peer = self._state.peers.find(gateway)
         lost = {}
         for put, _, hop in self._under_way() if peer is not None else ():
             goal = put.hdr.dest_nid.net
-            if goal != hop.net and net in (None, goal) and peer is not None and peer.owns(hop):
+            if goal != hop.net and (nets is None or goal in nets) and peer is not None and peer.owns(hop):
                 lost[put] = put.queued_at
         self._copy_all(lost)
 

@@ -246,9 +246,10 @@ class Gateways:
             nets: dict[Net, bool] = {}
             for entry in info.entries:
                 nets[entry.nid.net] = nets.get(entry.nid.net, False) or entry.status != NiStatus.DOWN
-            for net, was_up in self._seen.get(gateway, {}).items():
-                if was_up and not nets.get(net, False):
-                    self._parts.lost_behind(gateway, net)
+            seen = self._seen.get(gateway, {}).items()
+            lost = {net for net, was_up in seen if was_up and not nets.get(net)}
+            if lost:
+                self._parts.lost_behind(gateway, lost)
             self._seen[gateway] = nets
             self._nids[gateway] = frozenset(entry.nid for entry in info.entries)
 
