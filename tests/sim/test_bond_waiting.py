@@ -259,3 +259,31 @@ def test_messages_go_when_a_peer_takes_a_hello_again_that_was_silent_meanwhile(b
     puts += [a.put(target, 31, data=b"just now") for _ in range(10)]
     sim.run_until(lambda: all(put.ended for put in puts), 60, must=False)
     assert [put for put in puts if not put.ok] == []
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("seconds", [2.5, 4])
+@pytest.mark.parametrize("mode", ["standby", "loadbalance"])
+def test_a_hello_that_fails_does_not_change_the_order_of_what_waits(mode: str, seconds: float) -> None:
+    """What waited was looked at twice for it, and so the first 64 were put behind the others."""
+    sim = Simulation(seed=3, link=LinkParams(delay=0.02))
+    a, b = bonded(sim, "a", A[0], mode=mode), bonded(sim, "b", B[0], mode=mode)
+    b.attach(30)
+    for _ in range(4):
+        a.put(B_BOND, 30, data=b"x")
+        sim.run(1)
+    peer = bond_of(a).peers[B_BOND]
+    b.kill(silent=True)
+    sim.run(0.5)
+    b.restart()
+    sim.run_until(lambda: peer.settling and peer.connected, 20)
+    puts = [a.put(B_BOND, 30, data=b"x") for _ in range(300)]
+    sim.run(0.001)
+    assert len(peer.waiting) == len(puts)
+    cut = sim.partition(["a.eth0"], ["b.eth0"])
+    sim.run(seconds)
+    sim.heal(cut)
+    sim.run_until(lambda: all(put.ended for put in puts), 60)
+    arrived = [one.number for one in b.inboxes[-1].deliveries if one.number >= puts[0].number]
+    assert len(arrived) == len(puts)
+    assert arrived == sorted(arrived)

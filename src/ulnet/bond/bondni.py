@@ -181,7 +181,6 @@ class BondNi:
             return
         if not taken:
             peer.takes_none = self.clock() - PATIENCE
-            self._let_go(peer)
         self.soon(partial(self.connected, peer))
 
     def _pass_on(self, msg: Msg, slave: NI, nid: Nid) -> None:
