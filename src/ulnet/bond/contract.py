@@ -126,5 +126,5 @@ class MasterUpcalls(Upcalls, Protocol):
     def pass_on(self, msg: Msg, master: Master, ni: NI, nid: Nid) -> bool:
         """Give msg to a slave, for the next hop nid. False, and nothing is done, where that is no peer's."""
 
-    def path_doubted(self, ni: NI, nid: Nid, dest: Nid) -> None:
+    def path_doubted(self, ni: NI, nid: Nid, dest: Nid, leave: bool = True) -> None:
         """What was passed on from ni to nid, for the master dest, may be lost."""

@@ -269,7 +269,7 @@ class Handshake:
         bond.lay_paths(peer)
         self._leave_lost(peer, before)
         for path in former if tag and peer.guard == tag else ():  # its NI was made anew: it took none then
-            bond.core.path_doubted(path.ni, path.nid, peer.nid)
+            bond.core.path_doubted(path.ni, path.nid, peer.nid, leave=False)
         renewed = peer.guard != tag or confirmed
         if renewed and peer.prefix and not peer.unconfirmed:  # PUTs to it may have been sent again
             if peer not in self._renewed:

@@ -549,11 +549,15 @@ class LNet:
         self.health.lost(nid)
         self.discovery.path_lost(ni, nid)
 
-    def path_doubted(self, ni: NI, nid: Nid, dest: Nid) -> None:
-        """A master doubts a path to its peer dest: what waits there leaves, what has left may be lost."""
+    def path_doubted(self, ni: NI, nid: Nid, dest: Nid, leave: bool = True) -> None:
+        """A master doubts a path to its peer dest: what waits there leaves, what has left may be lost.
+
+        Without `leave` what waits stays: the path is as good as it was, for what is sent from now on.
+        """
         pni = self.peers.find_ni(nid)
         if pni is not None:
-            self._sender.leave(ni, pni)
+            if leave:
+                self._sender.leave(ni, pni)
             self._sender.guard.lost(ni, nid, dest)
 
     def peer_restarted(self, nid: Nid, heard: bool = True) -> None:
