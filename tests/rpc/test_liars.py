@@ -27,6 +27,7 @@ from ulnet.wire.rpc import (
     Connect,
     Connected,
     Frame,
+    Kind,
     Note,
     Refused,
     Reply,
@@ -217,6 +218,25 @@ async def test_many_bytes_may_take_longer_than_few(nodes: Nodes, liar: dict[str,
         waits = [call.due_at - call.sent_at for call in client._connection.calls.values()]
         assert waits == sorted(waits) and waits[-1] > waits[0] + 3 * 4000 * 0.9e-7
         assert client.unanswered > 4 * 4000
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert client.unanswered == 0
+
+
+async def test_what_a_server_works_on_makes_no_other_call_wait_longer(
+    nodes: Nodes, liar: dict[str, object]
+) -> None:
+    """60 calls of 1 MB that took long kept one that was lost from being sent again for 6 s."""
+    async with Client(nodes[0], SERVER, "liar", largest=262144) as client:
+        liar["answers"] = lambda frame: [
+            Note(5, frame.slot, frame.number, frame.attempt, kind=Kind.WORKING, value=60_000)
+        ]
+        calls = [asyncio.create_task(client.call("x", bytes(4000))) for _ in range(4)]
+        await until(lambda: client.under_way == 4 and client._connection is not None)
+        assert client._connection is not None
+        await until(lambda: all(call.taken for call in client._connection.calls.values()))
+        assert client.unanswered == 0
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)

@@ -564,7 +564,7 @@ async def refused_as_stale(flags: int, attempt: int, taken: bool = False) -> Pen
     client.session_is_stale = lambda connection: None
     client.watch = SimpleNamespace(discard=lambda pending: None, add=lambda pending, when: None)
     client.patience_of = lambda method: 1.0
-    client.network, client.silence = SimpleNamespace(expected=0.1), 60.0
+    client.network, client.silence, client.unanswered = SimpleNamespace(expected=0.1), 60.0, 0
     frame = CallFrame(method="add", flags=flags, attempt=attempt)
     connection = SimpleNamespace(end=lambda: None)
     pending = Pending(cast(Any, client), cast(Any, connection), frame, None, 1.0)

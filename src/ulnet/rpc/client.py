@@ -102,7 +102,7 @@ class Client:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.clock: Callable[[], float] = clock_of(self.loop)
         self.closed: bool = False
-        self.unanswered: int = 0  # bytes of the requests under way
+        self.unanswered: int = 0  # bytes of the requests of which nothing was heard yet
         self._bits = bits_of(service)
         self._slots = settings.slots(slots)
         self._largest = settings.frame_size(largest)

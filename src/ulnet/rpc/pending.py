@@ -224,6 +224,8 @@ class Pending:
             return
         client = self._client
         self.heard_at = now
+        client.unanswered -= self.size  # it has arrived: others wait behind it no more
+        self.size = 0
         silence = client.silence / 2  # the other half is for what it is asked then
         if isinstance(frame, Reply):
             if frame.attempt == 1:  # also of one that was sent again meanwhile: the network is slow
