@@ -301,3 +301,49 @@ def test_puts_go_over_another_gateway_when_the_ni_towards_theirs_is_deleted_by_f
     sim.run_until(lambda: all(put.ended for put in puts), 20, must=False)
     assert [put for put in puts if not put.ok] == []
     assert sim.ledger.duplicates == 0
+
+
+def rails(count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The NIDs of two nodes with so many nets."""
+    nets = ["tcp", *(f"tcp{number}" for number in range(1, count))]
+    one, other = (tuple(f"10.{number}.0.{last}@{net}" for number, net in enumerate(nets)) for last in (1, 2))
+    return one, other
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize(("count", "retries", "delay", "gap"), [(2, 0, 0.05, 0.06), (5, 2, 0.2, 0.1)])
+def test_puts_that_may_not_be_sent_again_end_when_their_ni_is_deleted_by_force(
+    count: int, retries: int, delay: float, gap: float
+) -> None:
+    """They were left to the guard, which looked at them no more: they waited for their time-out."""
+    nids = rails(count)
+    sim, a, b = met(1, LinkParams(rate=1e9, delay=delay), *nids, keep_data=False)
+    a.core.settings.retry_count = retries
+    for _ in range(count):
+        a.put(b.nid, PORTAL, data=b"x")
+        sim.run_until_quiet()
+    puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(8 * count)]
+    sim.run(gap)
+    for nid in nids[0][:-1]:
+        a.request(model.NetDel(nids=[nid], force=True))
+        sim.run(gap)
+    sim.run_until(lambda: all(put.ended for put in puts), 3)
+    assert {put.status for put in puts} <= {0, -errno.ENETDOWN}
+    sim.run_until_quiet()
+    assert sim.ledger.duplicates == 0
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("gap", [0.2, 1.5, 3.0])
+def test_puts_end_with_the_last_ni_wherever_they_left(gap: float) -> None:
+    """Those of the NI that was deleted first waited for their time-out, on a node without any."""
+    sim, a, b = met(1, LinkParams(rate=1e8, delay=1e-3))
+    for rail in (0, 1):
+        sim.partition([f"a.eth{rail}"], [f"b.eth{rail}"])
+    puts = [a.put(b.nid, PORTAL, data=bytes(100)) for _ in range(40)]
+    sim.run(0.5)
+    a.request(model.NetDel(nids=[A[1]], force=True))
+    sim.run(gap)
+    a.request(model.NetDel(nids=[A[0]], force=True))
+    sim.run_until(lambda: all(put.ended for put in puts), 2)
+    assert {put.status for put in puts} == {-errno.ENETDOWN}

@@ -85,39 +85,43 @@ class Leaving:
                 md = exchange.md
                 if md is not None and md.ni is ni and not md.refs:
                     self._memory.md_unlink(md, errno.ECONNRESET)
-        self._state.defer(self._end_requests, ni)  # once those are on their way that are sent again
+        self._state.defer(self._end_requests)  # once those are on their way that are sent again
 
-    def _end_requests(self, ni: NI, late: bool = False) -> None:
-        """End what has left by ni, waits for one answer, and was not sent again.
+    def _end_requests(self, late: bool = False) -> None:
+        """End what has left by an NI that is gone, waits for one answer, and is not sent again.
 
         Where the peer knows another NI, its answer may come by that within a moment. A PUT that the peer
-        would notice to have is left to the guard there, which sends it again once there is a path.
+        would notice to have is left to the guard there, if that sends it again once there is a path.
         """
         if self._guard.due:  # copies of PUTs are made in turns: see then which have none
-            self._state.defer(self._end_requests, ni, late)
+            self._state.defer(self._end_requests, late)
             return
         waits, over = False, deque[Md]()
-        bond = ni.nid.net.type == NetType.BOND  # what a slave still has is not sent again, either
         for md in list(self._memory.mds.values()):
-            idle = bond or not md.refs
-            if md.ni is ni and md.deadline_slot >= 0 and idle and md.acks_due + md.replies_due == 1:
-                guarded = md.put is not None and is_identity(md.put.wmd)
-                if self._has_other_ni(md) and (guarded or not late):
+            if md.deadline_slot >= 0 and _has_lost_its_ni(md) and md.acks_due + md.replies_due == 1:
+                if self._has_other_ni(md) and (not late or self._is_guarded(md)):
                     waits = True
                 else:
                     over.append(md)
-        self._end_some(ni, over)
+        self._end_some(over)
         if waits and not late:
-            self._state.timers.at(self._state.clock() + _GRACE, lambda: self._end_requests(ni, late=True))
+            self._state.timers.at(self._state.clock() + _GRACE, lambda: self._end_requests(late=True))
 
-    def _end_some(self, ni: NI, over: deque[Md]) -> None:
+    def _end_some(self, over: deque[Md]) -> None:
         """End these, so many in a turn; what has ended or left by another NI since is let alone."""
         for _ in range(min(_AT_ONCE, len(over))):
             md = over.popleft()
-            if md.ni is ni:
+            if md.ni is not None and not md.ni.active:
                 self._memory.md_unlink(md, errno.ENETDOWN)
         if over:
-            self._state.defer(self._end_some, ni, over)
+            self._state.defer(self._end_some, over)
+
+    def _is_guarded(self, md: Md) -> bool:
+        """Whether the guard sends a PUT again: when there is a path, or when a driver gives it back."""
+        put = md.put
+        if put is None or not is_identity(put.wmd):
+            return False
+        return md.refs > 0 or self._guard.stranded.get(put) == put.queued_at
 
     def _has_other_ni(self, md: Md) -> bool:
         """Whether the peer that md waits for may answer to another NI."""
@@ -156,6 +160,12 @@ class Leaving:
         return not any(
             peer.flags & _PUSH_SENT or (peer.flags & _DISCOVERED and due(peer)) for peer in self._state.peers
         )
+
+
+def _has_lost_its_ni(md: Md) -> bool:
+    """Whether its NI is gone, and nothing is under way that is sent again: what slaves still have is not."""
+    ni = md.ni
+    return ni is not None and not ni.active and (not md.refs or ni.nid.net.type == NetType.BOND)
 
 
 def _names(word: str, nids: Sequence[Nid | None]) -> str:

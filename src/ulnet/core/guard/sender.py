@@ -37,14 +37,14 @@ _AT_ONCE: Final = 64  # copies in one turn of the loop
 class SenderGuard:
     """PUTs under way, as far as the peer would notice one that it has already."""
 
-    __slots__ = ("_doubts", "_memory", "_parts", "_state", "_stranded", "due")
+    __slots__ = ("_doubts", "_memory", "_parts", "_state", "due", "stranded")
 
     def __init__(self, state: NodeState, memory: Memory, parts: Parts) -> None:
         self._state = state
         self._memory = memory
         self._parts = parts
         self._doubts: set[tuple[NI | None, Nid | None, Nid | None]] = set()
-        self._stranded: dict[Msg, float] = {}  # PUTs that were queued then, and had no other path when lost
+        self.stranded: dict[Msg, float] = {}  # PUTs that were queued then, and had no other path when lost
         self.due: dict[Msg, float] = {}  # those that may be lost, and have their turn to be copied soon
 
     # Before a message leaves -------------------------------------------------------------------------
@@ -194,12 +194,12 @@ class SenderGuard:
 
     def _look_later(self, put: Msg) -> None:
         """Another path may be there later."""
-        if not self._stranded:
+        if not self.stranded:
             self._state.timers.at(self._state.clock() + _LOOK_AGAIN, self._look_again)
-        self._stranded[put] = put.queued_at
+        self.stranded[put] = put.queued_at
 
     def _look_again(self) -> None:
-        stranded, self._stranded = self._stranded, {}
+        stranded, self.stranded = self.stranded, {}
         self._copy_all(stranded)
 
     def copy_ended(self, msg: Msg, md: Md, status: HealthStatus, err: int = 0, reason: str = "") -> None:
