@@ -234,8 +234,9 @@ async def test_what_a_server_works_on_makes_no_other_call_wait_longer(
         ]
         calls = [asyncio.create_task(client.call("x", bytes(4000))) for _ in range(4)]
         await until(lambda: client.under_way == 4 and client._connection is not None)
-        assert client._connection is not None
-        await until(lambda: all(call.taken for call in client._connection.calls.values()))
+        connection = client._connection
+        assert connection is not None
+        await until(lambda: all(call.taken for call in connection.calls.values()))
         assert client.unanswered == 0
         for call in calls:
             call.cancel()
