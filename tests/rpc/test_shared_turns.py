@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -292,3 +293,18 @@ def test_items_that_wait_for_their_turn_are_not_called_once_all_is_over() -> Non
     sim.run(2.0)
     assert len(seen) == MOST
     assert len(watch) == 0
+
+
+def test_clients_have_their_turns_one_by_one_and_each_has_its_steps_in_order() -> None:
+    soon: list[Callable[[], None]] = []
+    turns = Turns(cast(Any, SimpleNamespace(call_soon=soon.append)), most=2)
+    done: list[str] = []
+    for name in ("a1", "a2", "a3", "a4", "a5", "b1", "b2", "c1"):
+        turns.add(name[0], partial(done.append, name))
+    turned = [done.copy()]
+    while soon:
+        done.clear()
+        soon.pop()()
+        turned.append(done.copy())
+    assert turned == [["a1", "a2"], ["a3", "b1"], ["c1", "a4"], ["b2", "a5"], []]
+    assert not turns.waiting
