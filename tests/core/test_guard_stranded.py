@@ -333,3 +333,28 @@ def test_a_driver_that_raises_something_keeps_none_of_the_others_from_being_copi
             continue
     fabric.run()
     assert len(world.got) == COUNT - 1
+
+
+def test_a_put_whose_last_copy_left_is_not_failed_with_an_earlier_one_when_that_path_is_lost() -> None:
+    """Its ACK may be on its way."""
+    world = World()
+    a, fabric = world.a, world.fabric
+    a.settings.retry_count = 2
+    a.path_moving(world.second, SECOND)
+    assert sum(world.turns(0.6)) == COUNT
+    a.del_ni(Nid.parse("10.0.0.1@tcp"))
+    world.turns()
+    copies = [msg for _, msg in fabric.wire]
+    fabric.wire.clear()
+    for msg in copies:
+        a.completed([msg], HealthStatus.REMOTE_ERROR, errno.ECONNRESET, "reset")
+    assert sum(world.turns(1.0)) == COUNT
+    assert a.stats.resend_count == 2 * COUNT, "no more may be sent"
+    acks = world.deliver(COUNT)
+    a.path_lost(world.second, SECOND)
+    assert not any(world.turns(0.6))
+    assert all(md.linked for md in world.mds)
+    fabric.wire.extend(acks)
+    fabric.run()
+    assert world.got == Counter(range(COUNT))
+    assert sum(world.ends[number, EventKind.ACK, 0] for number in range(COUNT)) == COUNT
