@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -265,3 +266,66 @@ async def test_the_second_of_a_silent_peer_begins_with_our_request_for_tls(
             go.set()
         await until(lambda: not attempt.tls_goes_on)
         assert dialer._called > called
+
+
+class Caller:
+    """A dialer that tells when its turn has come."""
+
+    def __init__(self, turns: list[Any]) -> None:
+        self.turns = turns
+
+    def turn(self) -> None:
+        self.turns.append(self)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("answers", [False, True])
+def test_each_whose_messages_have_a_router_connect_has_its_turn(
+    answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First come, first served: who sent to many silent nodes held up all others."""
+    monkeypatch.setattr(budget, "MOST_CALLS", 1)
+    foe, friend, other = (Nid.parse(f"10.0.0.{number}@tcp") for number in (1, 2, 3))
+    turns: list[Any] = []
+    names: dict[Any, str] = {}
+    places = budget.Budget()
+
+    def enter(maker: Nid | None, name: str) -> bool:
+        caller: Any = Caller(turns)
+        names[caller] = name
+        return places.enter(caller, False, answers, maker)
+
+    assert enter(foe, "foe 1")
+    for maker, name in ((foe, "foe 2"), (foe, "foe 3"), (foe, "foe 4"), (friend, "friend 1")):
+        assert not enter(maker, name)
+    assert not enter(friend, "friend 2")
+    assert not enter(None, "own")
+    assert not enter(other, "other, which leaves")
+    places.leave(list(names)[-1])
+    assert not enter(other, "other")
+    places.leave(next(iter(names)))
+    while places.wanted:
+        places.leave(turns[-1])
+    assert [names[one] for one in turns] == [
+        "foe 2", "friend 1", "own", "other", "foe 3", "friend 2", "foe 4"
+    ]  # fmt: skip
+
+
+@pytest.mark.pure
+def test_who_has_more_than_answers_to_send_waits_behind_the_others_of_its_maker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budget, "MOST_CALLS", 1)
+    foe, friend = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.0.0.2@tcp")
+    turns: list[Any] = []
+    places = budget.Budget()
+    callers: list[Any] = [Caller(turns) for _ in range(5)]
+    first, second, third, fourth, fifth = callers
+    for caller, maker in zip(callers, (foe, foe, foe, foe, friend), strict=True):
+        places.enter(caller, False, caller is second, maker)
+    places.hurry(second)
+    one = first
+    while places.wanted:
+        places.leave(one)
+        one = turns[-1]
+    assert turns == [third, fifth, fourth, second]

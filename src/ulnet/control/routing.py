@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from ulnet.control.loops import Loops
+from ulnet.core.guard.identity import is_identity
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Incoming, Msg
 from ulnet.core.ni import MAX_HEALTH, NI
@@ -33,6 +34,7 @@ __all__ = ["Routing"]
 
 _UNDER_CHECK = int(PeerFlag.RTR_DISCOVERY)
 _CHECKED = int(PeerFlag.RTR_DISCOVERED)
+_SHARE: Final = 1 / 3  # of the time of a PUT: unanswered for so long it is copied over another gateway
 _ASYMMETRIC: Final = "it came over a router that is no gateway to its net (drop_asym_route)"
 
 
@@ -44,6 +46,7 @@ class Routing:
         "_forwarding",
         "_health",
         "_info",
+        "_memory",
         "_sender",
         "_state",
         "gateways",
@@ -67,6 +70,7 @@ class Routing:
         self._discovery = discovery
         self._info = info
         self._health = health
+        self._memory = memory
         self.gateways: Gateways = gateways
         self.paths: RoutedSelector = paths
         loops = Loops(state, memory, sender, gateways.routes_changed)
@@ -159,11 +163,32 @@ class Routing:
             self.gateways.check_ended(gateway, net, error is not None)
             if found is not None:
                 self._discovery.gateway_lives(found)
+                self._look_over(found)
 
         try:
             self._discovery.discover(gateway, force=True, done=done)
         except LNetError as refused:
             done(refused, None)
+
+    def _look_over(self, peer: Peer) -> None:
+        """A gateway that answers may yet swallow what it is to pass on: PUTs that it left unanswered for long
+        are copied over another one, which their identities make safe.
+        """
+        memory, now, most = self._memory, self._state.clock(), self._state.settings.retry_count
+        lost = {}
+        for pni in list(peer.members.values()):
+            for md in memory.at_hop(pni.nid):
+                put = md.put
+                if put is None or put.next_nid != pni.nid or put.hdr.dest_nid.net == pni.nid.net or md.refs:
+                    continue
+                late = md.deadline_slot >= 0 and now >= put.queued_at + _SHARE * memory.deadline_of(md, 0.0)
+                free = late and not put.exact and put.master is None and is_identity(put.wmd)
+                again = put.attempts is None or put.attempts.count < most
+                if free and again and self.gateways.has_other(put):
+                    lost[put] = put.queued_at
+                    if pni.health:
+                        self._health.overdue(md)
+        self._sender.guard.copy_all(lost)
 
     def aliveness(self, pni: PeerNi) -> str:
         """`up` or `down` of a peer NI whose aliveness matters: a gateway's, or any on a router; else `NA`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ class Bench:
         self.admitted = []
         self.told = []
         self.dropped = []
+        self.left = []
         self.router = Router(self.state, RoutingSettings(), self.admitted.append, self.drop, self.tell)
 
     def tell(self):
@@ -35,6 +37,7 @@ class Bench:
 
     def drop(self, one, why):
         self.dropped.append(why)
+        self.left.append(one)
         self.router.gate.leave(one)
 
     def run(self, seconds):
@@ -132,6 +135,72 @@ def test_what_waits_for_credits_or_buffers_is_dropped_when_its_time_is_up(bench)
     for one in (messages[0], messages[2]):
         router.gate.leave(one)
     assert len(router.gate) == 0
+
+
+def waiting(bench, count, time=inf):
+    """A router at which so many wait for a credit, so long, and one has it; the messages are in order."""
+    router, pni = bench.router, sender(1, credits=1)
+    router.enable(True)
+    messages = [transit(pni) for _ in range(count + 1)]
+    for one in messages:
+        one.deadline = bench.clock.now + time
+        router.gate.enter(one)
+    return pni, messages
+
+
+def turns(bench):
+    """How many were dropped in each turn of the loop, from now on."""
+    counts, before = [], len(bench.left)
+    while bench.state.work_pending:
+        bench.state.run_deferred()
+        counts.append(len(bench.left) - before)
+        before = len(bench.left)
+    return counts
+
+
+@pytest.mark.parametrize("how", ["overdue", "stopped"])
+def test_so_many_that_wait_are_dropped_in_a_turn(bench, how):
+    """All were: 8,000 stopped the loop for a quarter of a second."""
+    pni, messages = waiting(bench, 1000, 5 if how == "overdue" else inf)
+    if how == "overdue":
+        bench.run(5.5)
+    else:
+        bench.router.enable(False)
+        bench.run(340)
+    first = len(bench.left)
+    assert max([first, *turns(bench)]) == 256
+    assert bench.left == messages[1:], "in order, each once"
+    assert not bench.router.gate.anything_waits
+    bench.router.gate.leave(messages[0])
+    assert (len(bench.router.gate), pni.rtr_credits, bench.router.gate.pools.in_use) == (0, 1, 0)
+
+
+def test_what_passes_or_leaves_while_it_waits_to_be_dropped_is_let_alone(bench):
+    pni, messages = waiting(bench, 1000, 5)
+    bench.run(5.5)
+    bench.admitted.clear()
+    bench.router.gate.leave(messages[0])  # its credit goes to the next one that waits
+    bench.router.gate.leave(messages[600])  # its connection died
+    turns(bench)
+    (passing,) = bench.admitted
+    assert set(bench.left) == {*messages[1:]} - {passing, messages[600]}
+    bench.router.gate.leave(passing)
+    assert (len(bench.router.gate), pni.rtr_credits, bench.router.gate.pools.in_use) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_all_that_wait_are_dropped_when_the_node_ends(bench, begun):
+    pni, messages = waiting(bench, 1000)
+    if begun:
+        bench.router.enable(False)
+        bench.run(340)
+    bench.state.running = False
+    bench.router.close()
+    assert len(bench.left) == (256 if begun else 1000), "while the NIs are there"
+    assert turns(bench) == ([744] if begun else []), "nobody waits for a turn any more"
+    assert bench.left == messages[1:]
+    bench.router.gate.leave(messages[0])
+    assert (len(bench.router.gate), pni.rtr_credits, bench.router.gate.pools.in_use) == (0, 1, 0)
 
 
 def test_a_stop_ends_soon_after_the_last_message_has_passed(bench):

@@ -161,12 +161,24 @@ class Health:
     def overdue(self, md: Md) -> None:
         """No answer came in time: the next hop is charged, unless it was heard since.
 
-        Then the path is well, and the request was dropped: LNet tells nobody that it found no memory.
+        Then the path is well, and the request was dropped: LNet tells nobody that it found no memory. Not
+        so with a gateway, which may answer itself and swallow what it is to pass on: its health falls, but
+        it is not down, for the destination may be the silent one.
         """
         nid = md.next_nid
         pni = None if nid is None else self._state.peers.find_ni(nid)
-        if pni is not None and pni.heard_at <= md.sent_at:
-            self._accuse(pni.nid, "no response in time by way of")
+        if pni is None:
+            return
+        asked, what = md.asked, "no response in time by way of"
+        if pni.heard_at <= md.sent_at:
+            self._accuse(pni.nid, what)
+        elif asked is not None and self._gateways.leads_over(pni.peer, asked.nid.net):
+            now, before = self._state.clock(), pni.failed_at
+            self.values.lower_peer(pni)
+            pni.failed_at = now
+            if before < 0 or now - before > self._state.settings.transaction_timeout:  # not in doubt before
+                line = Line("peer.doubted", f"{what} gateway {pni.nid}, which answers", nid=pni.nid)
+                self._notices.say((what, pni.nid), line)
 
     def lost(self, nid: Nid) -> None:
         """The connections with a next hop broke: one that owes answers is charged, and so asked how it is."""

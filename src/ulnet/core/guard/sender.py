@@ -104,7 +104,7 @@ class SenderGuard:
             ways = ((ni, hop, None), (ni, hop, put.hdr.dest_nid), (ni, None, None), (None, hop, None))
             if not doubts.isdisjoint(ways):
                 lost[put] = put.queued_at
-        self._copy_all(lost)
+        self.copy_all(lost)
         self._unload(doubts)
 
     def _unload(self, doubts: set[tuple[NI | None, Nid | None, Nid | None]]) -> None:
@@ -132,7 +132,7 @@ class SenderGuard:
             goal = put.hdr.dest_nid.net
             if goal != hop.net and (nets is None or goal in nets) and peer is not None and peer.owns(hop):
                 lost[put] = put.queued_at
-        self._copy_all(lost)
+        self.copy_all(lost)
 
     def _under_way(self) -> Iterator[tuple[Msg, NI, Nid]]:
         """PUTs that the peer would notice to have already, each with its way."""
@@ -141,7 +141,7 @@ class SenderGuard:
             if put is not None and put.ni is not None and put.next_nid is not None and is_identity(put.wmd):
                 yield put, put.ni, put.next_nid
 
-    def _copy_all(self, lost: dict[Msg, float]) -> None:
+    def copy_all(self, lost: dict[Msg, float]) -> None:
         """Copy these behind those that are due."""
         idle = not self.due
         self.due.update(lost)
@@ -200,7 +200,7 @@ class SenderGuard:
 
     def _look_again(self) -> None:
         stranded, self.stranded = self.stranded, {}
-        self._copy_all(stranded)
+        self.copy_all(stranded)
 
     def copy_ended(self, msg: Msg, md: Md, status: HealthStatus, err: int = 0, reason: str = "") -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""

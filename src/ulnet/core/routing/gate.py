@@ -33,7 +33,7 @@ class Gate:
     """Credits and queues. `admit` is called for each message that has all it needs, never from `leave`.
 
     `soon` calls a function later, outside the present stack. `waits` is told when a message begins to wait;
-    while any does, `relieve` is to be called again and again, and `overdue` now and then.
+    while any does, `relieve` is to be called again and again.
     """
 
     __slots__ = ("_admit", "_extra", "_inside", "_queues", "_soon", "_stuck", "_waits", "pools")
@@ -68,7 +68,7 @@ class Gate:
         sender.rtr_credits = credits
         if credits < sender.min_rtr_credits:
             sender.min_rtr_credits = credits
-        if credits < 0 and not (self._extra and self._may_exceed(transit)):
+        if credits < 0 and (-credits > self._extra.get(sender, 0) or sender in self._queues):
             self._queues.setdefault(sender, deque()).append(transit)
             self._waits()
         elif self._has_buffer(transit):
@@ -115,11 +115,6 @@ class Gate:
         if not queue:
             del self._queues[sender]
 
-    def _may_exceed(self, transit: Transit) -> bool:
-        """Whether a message has a credit beyond those of its sender."""
-        sender = transit.sender
-        return not self._queues.get(sender) and -sender.rtr_credits <= self._extra.get(sender, 0)
-
     def _pool_of(self, transit: Transit) -> BufferPool:
         return self.pools.fitting(transit.hdr.payload_length, transit.cpt)
 
@@ -144,10 +139,6 @@ class Gate:
                 self._extra[sender] = extra + credits
                 self._serve(sender, queue)
         self._stuck = dict.fromkeys(self._queues)
-
-    def overdue(self, now: float) -> list[Transit]:
-        """All that still wait after their deadlines."""
-        return [transit for transit in self.waiting() if now > transit.deadline]
 
     @property
     def anything_waits(self) -> bool:

@@ -6,6 +6,7 @@ node is up; they hear at once that it stops, and messages still pass until none 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +24,7 @@ __all__ = ["OVERDUE", "Router"]
 _LOOK_AGAIN: Final = 1.0  # seconds between looks whether all has passed, or waits for too long
 _PATROL: Final = 0.2  # seconds between looks at routers of which nothing passes
 _LONGEST_DRAIN: Final = 3  # settling times
+_AT_ONCE: Final = 256  # messages that are dropped in a turn of the loop
 OVERDUE: Final = "its time was up before it could be sent on"
 
 
@@ -96,9 +98,8 @@ class Router:
 
     def close(self) -> None:
         """The node shuts down."""
-        self._state.timers.cancel(self._timer)
-        self._state.timers.cancel(self._silence)
-        self._state.timers.cancel(self._patrol)
+        for timer in (self._timer, self._silence, self._patrol):
+            self._state.timers.cancel(timer)
         if self._state.forwards:
             self._close()
             self.state = RoutingState.DISABLED
@@ -142,10 +143,18 @@ class Router:
         self.gate.relieve()
         if now >= self._look_at:
             self._look_at = now + _LOOK_AGAIN
-            for transit in self.gate.overdue(now):
-                self._drop(transit, OVERDUE)
+            self._drop_some(deque(one for one in self.gate.waiting() if now > one.deadline), OVERDUE)
         if self.gate.anything_waits:
             self._look_soon()
+
+    def _drop_some(self, over: deque[Transit], why: str) -> None:
+        """Drop those of these that still wait, so many in a turn, or all when the node shuts down."""
+        for _ in range(min(_AT_ONCE, len(over)) if self._state.running else len(over)):
+            transit = over.popleft()
+            if not transit.left and transit.buffer is None:
+                self._drop(transit, why)
+        if over:
+            self._state.defer(self._drop_some, over, why)
 
     def _set_timer(self, when: float, call: Callable[[], None]) -> None:
         self.until = when
@@ -192,6 +201,5 @@ class Router:
         self._state.forwards = False
         self._state.timers.cancel(self._silence)
         self._set_silent(frozenset())
-        for transit in list(self.gate.waiting()):
-            self._drop(transit, "routing was disabled while it waited")
+        self._drop_some(deque(self.gate.waiting()), "routing was disabled while it waited")
         self.gate.pools.keep_memory(False)

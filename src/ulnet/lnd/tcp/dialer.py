@@ -312,7 +312,9 @@ class Dialer:
             attempt.cancel()
             self._attempt = None
             self._make_room()
-            self._retired = not self._shared.budget.enter(self, True, self._peer.only_answers)
+            self._retired = not self._shared.budget.enter(
+                self, True, self._peer.only_answers, self._peer.maker
+            )
             if not self._retired:
                 self._next_soon()
             return False
@@ -403,7 +405,7 @@ class Dialer:
         ctype = self._wanted()
         if ctype is not None:
             silent = bool(self._silence) or not (self._peer.conns or self._peer.queue)
-            if not self._shared.budget.enter(self, silent, self._peer.only_answers):
+            if not self._shared.budget.enter(self, silent, self._peer.only_answers, self._peer.maker):
                 self._retired = True
                 return
             try:

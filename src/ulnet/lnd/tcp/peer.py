@@ -463,6 +463,12 @@ class Peer:
         return bool(self.queue) and all(msg.hdr.type in ANSWERS for _, msg in self.queue)
 
     @property
+    def maker(self) -> Nid | None:
+        """The hop whose message is the first that waits for a connection; None if that is this node's."""
+        transit = self.queue[0][1].transit if self.queue else None
+        return None if transit is None else transit.sender.nid
+
+    @property
     def given_up(self) -> bool:
         """Whether all that waits for a connection was given up by who sent it."""
         return bool(self.queue) and all(msg.md is not None and msg.md.aborted for _, msg in self.queue)

@@ -1,0 +1,130 @@
+"""Gateways that answer, and pass nothing on: what goes over them is lost without a word."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from sim.test_routed_hazards import simulation, two_routers
+from support.routed import PORTAL, SETTLED, add_route, make_router, why_down
+from ulnet.core.lnd import Payload
+from ulnet.core.ni import MAX_HEALTH, NI
+from ulnet.core.routing.forward import Forwarding
+from ulnet.nid import Nid
+from ulnet.sim import SimNode
+from ulnet.wire.lnet import Header
+
+FIRST, SECOND = Nid.parse("10.1.0.8@tcp1"), Nid.parse("10.1.0.9@tcp1")
+
+
+def swallow(gateway: SimNode, patch: pytest.MonkeyPatch) -> None:
+    """Let a gateway drop what it is to pass on."""
+    take = Forwarding.take
+
+    def drop(self: Forwarding, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None:
+        if self._state is not gateway.core.state:
+            take(self, ni, hdr, from_nid, rx)
+        elif hdr.payload_length:
+            rx.take(None, [], 0, hdr.payload_length)
+
+    patch.setattr(Forwarding, "take", drop)
+
+
+def health(node: SimNode) -> list[int]:
+    found = [node.core.peers.find_ni(nid) for nid in (FIRST, SECOND)]
+    return [pni.health for pni in found if pni is not None]
+
+
+def doubts(node: SimNode) -> list[str]:
+    return [line for line in node.reports if "no response in time by way of gateway" in line]
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+def test_puts_that_a_gateway_swallows_go_over_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of them ended with ETIMEDOUT, for ever, and nobody was told."""
+    sim = simulation()
+    client, one, _, server = two_routers(sim)
+    inbox = server.attach(PORTAL)
+    assert client.put(server.nid, PORTAL, data=b"first").ended is False
+    sim.run(1)
+    swallow(one, monkeypatch)
+    for _ in range(3):
+        puts = [client.put(server.nid, PORTAL, data=b"x" * 100) for _ in range(20)]
+        sim.run(200)
+        assert all(put.ok for put in puts)
+    assert len(inbox.deliveries) == 1 + 3 * 20, "none is taken twice"
+    assert client.core.stats.resend_count == 3 * 10
+    assert set(why_down(client).values()) == {""}, "it may be the destination that is silent"
+    assert doubts(client)
+
+
+@pytest.mark.requirement("HEALTH-timeouts", "RTR")
+def test_who_gets_no_answers_over_a_gateway_that_answers_prefers_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was heard, and so its path was well."""
+    sim = simulation()
+    client, one, _, server = two_routers(sim)
+    server.attach(PORTAL)
+    client.get(server.nid, PORTAL, size=10)
+    sim.run(1)
+    swallow(one, monkeypatch)
+    gets = [client.get(server.nid, PORTAL, size=10, timeout=6) for _ in range(20)]
+    sim.run(6.5)
+    assert [get.status for get in gets].count(-errno.ETIMEDOUT) == 10
+    first, second = health(client)
+    assert first < second == MAX_HEALTH
+    gets = [client.get(server.nid, PORTAL, size=10, timeout=6) for _ in range(20)]
+    sim.run(1)
+    assert all(get.ok for get in gets)
+    sim.run(60)
+    assert health(client) == [MAX_HEALTH] * 2, "its own answers heal it"
+    assert len(doubts(client)) == 1
+
+
+@pytest.mark.requirement("HEALTH-timeouts", "RTR")
+def test_a_silent_destination_makes_no_gateway_useless(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = simulation()
+    client, one, other, server = two_routers(sim)
+    server.attach(PORTAL)
+    silent = sim.single_rail("silent", "10.2.0.77@tcp2")
+    first = [client.get(nid, PORTAL, size=10) for nid in (silent.nids[0], server.nid)]
+    sim.run(1)
+    assert all(one.ok for one in first)
+    monkeypatch.setattr(silent, "_reply", lambda heard: None)
+    before = [node.core.stats.route_count for node in (one, other)]
+    for _ in range(20):
+        lost = [client.get(silent.nids[0], PORTAL, size=10, timeout=6) for _ in range(8)]
+        gets = [client.get(server.nid, PORTAL, size=10, timeout=6) for _ in range(8)]
+        sim.run(8)
+        assert not any(get.ok for get in lost)
+        assert all(get.ok for get in gets)
+        assert set(why_down(client).values()) == {""}
+        gateways = [client.core.peers.find_ni(nid) for nid in (FIRST, SECOND)]
+        assert [client.core.routing.aliveness(pni) for pni in gateways if pni] == ["up"] * 2
+    shares = [node.core.stats.route_count - count for node, count in zip((one, other), before, strict=True)]
+    assert min(shares) > 100, "both are used"
+    assert len(doubts(client)) == 2
+    sim.run(60)
+    assert health(client) == [MAX_HEALTH] * 2
+
+
+def test_nothing_is_copied_where_there_is_no_other_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = simulation()
+    router = make_router(sim.node("r", str(FIRST), "10.2.0.8@tcp2"))
+    client = sim.node("c", "10.1.0.1@tcp1")
+    server = sim.node("s", "10.2.0.1@tcp2")
+    add_route(client, "tcp2", str(FIRST))
+    add_route(server, "tcp1", "10.2.0.8@tcp2")
+    sim.run(SETTLED)
+    server.attach(PORTAL)
+    put = client.put(server.nid, PORTAL, data=b"x")
+    sim.run(1)
+    assert put.ok
+    swallow(router, monkeypatch)
+    put = client.put(server.nid, PORTAL, data=b"x")
+    sim.run(160)
+    assert put.status == -errno.ETIMEDOUT
+    assert client.core.stats.resend_count == 0
+    assert why_down(client) == {f"tcp2 {FIRST}": ""}
