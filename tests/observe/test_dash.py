@@ -313,6 +313,16 @@ def test_the_next_request_of_a_connection_has_to_come_in_time(monkeypatch: pytes
             assert answers.read(1) == b""
 
 
+def test_who_sends_much_ahead_of_answers_is_hung_up_on() -> None:
+    """Before: with each answer 256 KiB more were read: 100 MB by one connection."""
+    with (
+        serve([("one", Scripted())]) as port,
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as client,
+        pytest.raises((ConnectionResetError, BrokenPipeError)),
+    ):
+        client.sendall(b"GET /frames HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000_000)
+
+
 def test_a_document_that_cannot_be_drawn_ends_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

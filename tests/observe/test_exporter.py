@@ -229,6 +229,45 @@ def test_a_reading_that_another_cut_short_is_not_taken() -> None:
     assert len(source.asked) == 2
 
 
+class Clocked(Slow):
+    """A source whose readings take what they are told, and are cut short where that is too long."""
+
+    def __init__(self, takes: float) -> None:
+        super().__init__()
+        self.takes = takes
+        self.now = 100.0
+
+    def read(self, timeout: float) -> Snapshot:
+        self.asked.append(timeout)
+        self.now += min(self.takes, timeout)
+        return Snapshot("clocked", {}, {"net": "late"} if self.takes > timeout else {})
+
+
+@pytest.mark.parametrize(("takes", "serves"), [(0.0, 1.0), (0.01, 1.0), (0.125, 2.5), (3.0, 10.0)])
+def test_a_reading_serves_all_who_come_within_some_time(takes: float, serves: float) -> None:
+    """Before: the node was read for each who came after the last reading had begun."""
+    source = Clocked(takes)
+    collector = NodeCollector(source, clock=lambda: source.now)
+    first = collector.within(8.0)
+    began = source.now
+    for part in (0.0, 0.5, 0.99):
+        source.now = began + part * serves
+        assert collector.within(8.0) is first
+    assert len(source.asked) == 1
+    source.now = began + serves
+    assert collector.within(8.0) is not first
+
+
+def test_a_little_more_patience_each_time_is_no_reason_to_read_anew() -> None:
+    source = Clocked(1000.0)
+    collector = NodeCollector(source, clock=lambda: source.now)
+    at = source.now
+    for patience in range(100, 1000):
+        collector.within(patience / 1000)
+        source.now = at
+    assert len(source.asked) <= 4
+
+
 def test_who_waits_no_longer_gets_what_was_read_last() -> None:
     source = Slow()
     collector = NodeCollector(source)
@@ -249,8 +288,11 @@ def test_a_scraper_may_tell_any_patience(serve: Callable[[Any], Exporter], told:
     assert get(serve(source).port, X_Prometheus_Scrape_Timeout_Seconds=told)[0] == 200
 
 
-def test_clients_that_send_nothing_give_way_to_prometheus(serve: Callable[[Any], Exporter]) -> None:
+def test_clients_that_send_nothing_give_way_to_prometheus(
+    serve: Callable[[Any], Exporter], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before: 32 of them held all places for ten seconds, and a scrape got an empty answer."""
+    monkeypatch.setattr("ulnet.observe.exporter._PACE", 0.001)
     source = Slow()
     source.go.set()
     exporter = serve(source)
@@ -281,6 +323,45 @@ def test_of_those_who_wait_the_oldest_of_the_address_with_most_gives_way(
             assert silent.recv(1) == b""
         source.go.set()
         assert scraper.getresponse().status == 200
+
+
+_GET = b"GET / HTTP/1.0\r\n"
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"GET /" + b"x" * 20000, _GET + b"X: " + b"x" * 20000, _GET + b"X: %b\r\n" % (b"x" * 300) * 90],
+    ids=["line", "header", "headers"],
+)
+def test_a_long_request_is_refused_before_it_is_whole(serve: Callable[[Any], Exporter], begin: bytes) -> None:
+    """Before: 6 MB of headers were read and parsed, whatever they asked for."""
+    exporter = serve(Slow())
+    with socket.create_connection(("127.0.0.1", exporter.port), timeout=PATIENCE) as client:
+        client.sendall(begin)
+        assert b" 431 " in client.recv(100).splitlines()[0]
+
+
+def test_a_request_that_comes_in_pieces(serve: Callable[[Any], Exporter]) -> None:
+    exporter = serve(Slow())
+    with socket.create_connection(("127.0.0.1", exporter.port), timeout=PATIENCE) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (_GET[:8], _GET[8:] + b"X: 1", b"\r\n", b"\r\n"):
+            client.sendall(piece)
+            time.sleep(0.01)
+        assert b" 200 " in client.recv(100).splitlines()[0]
+
+
+def test_clients_have_their_turns_at_a_pace(
+    serve: Callable[[Any], Exporter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: as many as came had threads and answers, beside which lnetd's loop had no time."""
+    waits: list[float] = []
+    monkeypatch.setattr("ulnet.observe.exporter._PACE", 1000.0)
+    monkeypatch.setattr("ulnet.observe.exporter.time.sleep", waits.append)
+    exporter = serve(Slow())
+    for _ in range(18):
+        assert get(exporter.port, "/")[0] == 200
+    assert [round(each / 1000) for each in waits if each > 100 or each == 0] == [0] * 16 + [1, 2]
 
 
 def test_other_pages_and_methods(serve: Callable[[Any], Exporter]) -> None:

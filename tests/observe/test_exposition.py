@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -82,3 +84,30 @@ def test_the_library_writes_new_series_alone_and_what_is_gone_is_forgotten(
         return sum(asked)
 
     assert [written(count) for count in (100, 100, 101, 1, 2)] == [100, 0, 1, 0, 1]
+
+
+def test_a_text_is_made_once_for_each_reading_and_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: for every request, by as many threads as there were clients."""
+    made: list[object] = []
+    write = Exposition._write
+
+    def counting(self: Exposition, families: Iterable[Metric], encode: Any) -> bytes:
+        made.append(families)
+        return write(self, families, encode)
+
+    monkeypatch.setattr(Exposition, "_write", counting)
+    kept = Exposition()
+    first, second = ([family("lnet_a", [({"x": "y"}, value)])] for value in (1.0, 2.0))
+    accepted = ["", PLAIN, *(f"application/openmetrics-text; version={number}.0.0" for number in range(1, 9))]
+    for families in (first, second):
+        with ThreadPoolExecutor(8) as pool:
+            texts = set(pool.map(lambda accept, of=families: kept.text(of, accept)[0], accepted * 4))
+        assert len(texts) == 2
+    assert [id(families) for families in made] == [id(first)] * 2 + [id(second)] * 2
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+def test_a_version_that_is_no_number_is_none(kind: str) -> None:
+    """Before: an error of types, whose traceback went to the log."""
+    text = Exposition().text([family("lnet_a", [({}, 1.0)])], f"{kind}; version=a")
+    assert text == Exposition().text([family("lnet_a", [({}, 1.0)])], "")

@@ -100,7 +100,7 @@ def show(*snapshots: Snapshot) -> None:
     """All that is made of what a node shows, one after the other."""
     families, exposition, live = Families(1), Exposition(), Live("node")
     for at, snapshot in enumerate(snapshots):
-        assert b"lnet_up 1.0\n" in exposition.text(families.of(snapshot, at * 10.0), "")[0]
+        assert b"lnet_up 1.0\n" in exposition.text(list(families.of(snapshot, at * 10.0)), "")[0]
         live.take(snapshot, at * 10.0)
         assert line(snapshot)
         json.dumps(picture([live]))

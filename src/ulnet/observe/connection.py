@@ -15,6 +15,7 @@ __all__ = ["AT_ONCE", "Connection", "allow_files"]
 AT_ONCE: Final = 64  # connections that are accepted before the event loop does something else
 _MOST: Final = 256
 _SLOW: Final = 10.0  # seconds in which a request must have come
+_AHEAD: Final = 65536  # bytes behind a request that is being answered: browsers send none
 _FILES: Final = 4096  # descriptors that are enough, whatever nodes are asked, and how
 
 
@@ -58,6 +59,8 @@ class Connection(H11Protocol):
         super().data_received(data)
         if not self._asks_nothing:
             self._has_asked()
+            if len(self.conn.trailing_data[0]) > _AHEAD:  # else it would grow with each answer
+                self._hang_up()
         elif self._slow is None:
             self._must_ask()
 

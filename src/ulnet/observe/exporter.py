@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -30,6 +32,13 @@ _RESERVE: Final = 0.5  # seconds of the scraper's patience that are left for the
 _IDLE_CLIENT: Final = 10.0  # seconds in which a client must have sent its request
 _MOST_CLIENTS: Final = 32
 _LEAVES: Final = 0.2  # seconds until who was hung up on must have left
+_MOST_HEAD: Final = 16384  # bytes of a request's first line and headers
+_PIECES: Final = 0.05  # seconds until the next look at a request that comes in pieces
+_PACE: Final = 0.01  # seconds from one client to the next: what lnetd does in the same process comes first
+_AT_ONCE: Final = 16  # clients after a pause who do not wait for that
+_LEAST_FRESH: Final = 1.0  # seconds for which a reading serves all, at least
+_MOST_FRESH: Final = 10.0  # less than Prometheus usually leaves between two scrapes
+_REST: Final = 20  # times that what a reading took is left between two of them
 _INDEX: Final = (
     b"""<!doctype html><title>ulnet exporter</title><p>Metrics of LNet: <a href="/metrics">/metrics</a></p>"""
 )
@@ -44,8 +53,8 @@ class NodeCollector(Collector):
         self._clock = clock
         self._lock = threading.Lock()
         self._last: list[Metric] = []
-        self._read_at = -1.0
-        self._enough = 0.0  # seconds: for who waits no longer the last reading is as good as another
+        self._fresh_until = -1.0
+        self._enough = 0.0  # seconds: for who waits less than twice as long the last reading serves
 
     def collect(self) -> Iterator[Metric]:
         """As a registry of prometheus_client asks."""
@@ -58,12 +67,12 @@ class NodeCollector(Collector):
             return self._last
         try:
             left = max(asked + timeout - self._clock(), 0.01)
-            # Else somebody else read while this one waited, and had as long for it, or missed nothing.
-            if self._read_at < asked or self._enough < left:
-                began = self._clock()
+            began = self._clock()
+            if self._fresh_until <= began or 2 * self._enough <= left:
                 snapshot = self._source.read(left)
                 self._last = list(self._families.of(snapshot, began))
-                self._read_at = began
+                ended = self._clock()
+                self._fresh_until = ended + min(max(_LEAST_FRESH, _REST * (ended - began)), _MOST_FRESH)
                 self._enough = left if snapshot.missing else math.inf
             return self._last
         finally:
@@ -77,15 +86,19 @@ class _Server(ThreadingMixIn, WSGIServer):
     """
 
     daemon_threads = True
-    request_queue_size = 1024
+    request_queue_size = 256  # the last of them has its turn within 3 s, while Prometheus still waits
 
     def __init__(self, *words: Any, **more: Any) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
         self._lock = threading.Lock()
         self._clients: dict[socket.socket, str] = {}  # with their addresses, the oldest first
+        self._next = -math.inf  # when the next client has its turn
         super().__init__(*words, **more)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        now = time.monotonic()
+        self._next = max(self._next, now - _AT_ONCE * _PACE) + _PACE
+        time.sleep(max(self._next - now, 0.0))
         if not self._places.acquire(blocking=False):
             self._hang_up_on_one()
             if not self._places.acquire(timeout=_LEAVES):  # it is having an answer made, and hears later
@@ -125,7 +138,32 @@ class _Server(ThreadingMixIn, WSGIServer):
         """A client that hung up, or was too slow, is no news."""
 
 
-class _Silent(WSGIRequestHandler):
+class _Handler(WSGIRequestHandler):
+    """Takes a short request, and is silent."""
+
+    def handle(self) -> None:
+        """The standard one would take 100 headers of 64 KiB each."""
+        head = self._head()
+        if len(head) > _MOST_HEAD:
+            self.requestline = self.request_version = self.command = ""
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            return
+        self.rfile.close()
+        self.rfile = io.BytesIO(head)
+        super().handle()
+
+    def _head(self) -> bytes:
+        """With what came behind it; longer than it may be where it is."""
+        head = b""
+        give_up = time.monotonic() + _IDLE_CLIENT
+        while time.monotonic() < give_up:
+            piece: bytes = self.connection.recv(_MOST_HEAD + 1 - len(head))
+            head += piece
+            if not piece or len(head) > _MOST_HEAD or b"\n\r\n" in head or b"\n\n" in head:
+                return head
+            time.sleep(_PIECES)
+        raise TimeoutError
+
     def log_message(self, format: str, *args: Any) -> None:
         """A scrape is no news."""
 
@@ -144,7 +182,7 @@ class Exporter:
         server_class: type[_Server] = _Server
         if ":" in address:
             server_class = type("_Server6", (_Server,), {"address_family": socket.AF_INET6})
-        self._server = make_server(address, port, self._answer, server_class, _Silent)
+        self._server = make_server(address, port, self._answer, server_class, _Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="exporter", daemon=True)
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
@@ -18,19 +19,34 @@ _NOTHING: Final[tuple[Metric, ...]] = ()
 class Exposition:
     """Series of the last scrape are kept: of thousands nearly all are the same in the next one.
 
-    Several threads may use it.
+    The text of each format is kept, too, while families are the same list. Several threads may use it.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._families: Sequence[Metric] = _NOTHING
+        self._texts: dict[bool, bytes] = {}  # by whether it is OpenMetrics
         self._known: dict[_Key, str] = {}  # what stands before the value
 
-    def text(self, families: Iterable[Metric], accept: str) -> tuple[bytes, str]:
+    def text(self, families: Sequence[Metric], accept: str) -> tuple[bytes, str]:
         """What a scraper gets, and its media type, by what the scraper says that it accepts.
 
         Samples have values alone: no timestamps, no exemplars. Names have letters, digits, and underscores
         alone: all formats write series with such names alike.
         """
-        encode, kind = choose_encoder(accept)
+        try:
+            encode, kind = choose_encoder(accept)
+        except TypeError:  # of a version that is no number
+            encode, kind = choose_encoder("")
+        with self._lock:
+            if self._families is not families:
+                self._families, self._texts = families, {}
+            open_metrics = kind.startswith("application/openmetrics-text")
+            if open_metrics not in self._texts:
+                self._texts[open_metrics] = self._write(families, encode)
+            return self._texts[open_metrics], kind
+
+    def _write(self, families: Iterable[Metric], encode: Callable[[Any], bytes]) -> bytes:
         end = encode(_Once(_NOTHING))
         before = self._known
         known: dict[_Key, str] = {}
@@ -49,7 +65,7 @@ class Exposition:
                 series = known[key] = known.get(key) or before[key]
                 parts.append(f"{series} {value_text(one.value)}\n")  # type: ignore[no-untyped-call]
         self._known = known
-        return "".join(parts).encode() + end, kind
+        return "".join(parts).encode() + end
 
 
 class _Once:
