@@ -584,6 +584,29 @@ def test_session_tickets_are_in_order(authority: Path, tmp_path: Path) -> None:
         assert got == 4
 
 
+def test_what_comes_right_behind_a_handshake_is_read(authority: Path, tmp_path: Path) -> None:
+    """A listener receives it with the end of that."""
+    make_node(authority, tmp_path / "node", [NID])
+    ours = credentials(str(tmp_path / "node"))
+    calling, called = by_tcp()
+    calling.setblocking(False)
+    called.setblocking(False)
+    with ours.secure(calling) as a, ours.secure(called, listening=True) as b:
+        while shake(a):
+            shake(b)
+        before = unread(b)
+        a.send(b"good")
+        a.send(b"more")
+        while unread(b) < before + 2 * 26:
+            pass
+        while shake(b):
+            pass
+        assert b.pending() == 2 * 26
+        buffer = bytearray(100)
+        assert b.recv_into(buffer) == 8
+        assert buffer.startswith(b"goodmore")
+
+
 @pytest.mark.pure
 @pytest.mark.parametrize("most", [1, 3, 5, 26, 1000, 20_000])
 def test_records_are_whole_however_they_come(

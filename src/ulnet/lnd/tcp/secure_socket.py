@@ -127,8 +127,6 @@ class SecureSocket(socket.socket):
 
     def _fill(self, view: memoryview, before: int) -> int:
         """Read until the view is full, or there is nothing more, or what comes are tiny records."""
-        if self._failed is not None:
-            raise self._failed
         size, count = len(view), 0
         give = self._in.write
         read: Any = self._tls.read  # how many bytes
@@ -185,7 +183,7 @@ class SecureSocket(socket.socket):
     def _keep(self, data: memoryview, at: int, end: int, lacks: int) -> None:
         """What is left there is for the next call, and the record that was begun lacks so many bytes."""
         self._lacks = lacks
-        if at == end:
+        if at == end or self._failed is not None:  # nothing behind a failure is read
             self._left = _NOTHING
         elif data is self._scratch or end - at < _HEADER:
             self._left = memoryview(bytes(data[at:end]))
@@ -231,6 +229,8 @@ class SecureSocket(socket.socket):
 
     def _feed(self) -> int:
         """Receive a piece behind what is left: bytes in all; 0: that was the end. Raises OSError."""
+        if self._failed is not None:
+            raise self._failed
         left, scratch = self._left, self._scratch
         kept = len(left)
         count = _receive(self, scratch[kept:] if kept else scratch, self._piece - kept)
