@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from support.certificates import make_odd
 from ulnet.cli.pki import main, make_authority, make_node, revoke
 
 
@@ -223,6 +224,35 @@ def test_show_tells_what_is_revoked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"revoked.pem: {issued.stem} since 20" in capsys.readouterr().out
     assert main(["show", "--json", str(authority / "revoked.pem")]) == 0
     assert json.loads(capsys.readouterr().out)["serial"] == issued.stem
+
+
+def test_show_tells_names_that_are_no_nids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They stand for none, and who made the certificate by other tools sees why it is refused."""
+    authority, node = tmp_path / "ca", tmp_path / "node"
+    make_authority(authority)
+    make_node(authority, node, ["10.0.0.7@tcp"])
+    names = ["LNET:10.0.0.1@tcp", "lnet:10.0.0.2@TCP", "lnet:10.0.0.3@tcp", "https://there", "lnet:\x1b[1m"]
+    make_odd(authority, node, names)
+    assert main(["show", str(node)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{node}: odd: 10.0.0.3@tcp; good until")
+    assert out.endswith(
+        "; names in it that are no NIDs: 'LNET:10.0.0.1@tcp', 'lnet:10.0.0.2@TCP', 'lnet:\\x1b[1m'\n"
+    )
+    assert main(["show", "--json", str(node)]) == 0
+    assert json.loads(capsys.readouterr().out)["no_nids"] == [*names[:2], names[4]]
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_revoke_says_what_it_cannot_put_into_a_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority, node = tmp_path / "ca", tmp_path / "node"
+    make_authority(authority)
+    make_node(authority, node, ["10.0.0.7@tcp"])
+    make_odd(authority, node, ["lnet:10.0.0.7@tcp"], -5)
+    text = refused(capsys, "revoke", "--ca", str(authority), str(node))
+    assert text.startswith(f"ulnet pki: {node}/node.pem has the serial number -5, which no list")
 
 
 def test_show_goes_on_behind_a_list_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from hypothesis import strategies as st
 from lnd.conftest import Addresses
 from lnd.kit import Side, dial, hello_bytes, lnet_frame, put_header, until
 from lnd.test_tcp_secure import REQUIRE, Site, believe, blocking, tls_of
+from support.certificates import make_odd
 from support.examples import examples
+from ulnet.core.status import LNetError
 from ulnet.lnd.tcp import certificate
 from ulnet.lnd.tcp.certificate import MOST_KNOWN, Certificate, KnownCertificates
 from ulnet.lnd.tcp.secure import Credentials
@@ -34,6 +38,21 @@ NIDS = [
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return Site(tmp_path_factory.mktemp("certificates"))
+
+
+async def test_who_is_refused_hears_of_names_that_are_no_nids(make: Make, at: Addresses, site: Site) -> None:
+    """Such as NIDs in capitals, which other tools write into certificates as they are."""
+    directory = site.node(at.nid(2))
+    make_odd(site.directory / "ca", Path(directory), [f"lnet:{at.ip(2)}@TCP", "lnet:none"])
+    words = f"; names in it that are no NIDs: 'lnet:{at.ip(2)}@TCP', 'lnet:none'"
+    with pytest.raises(LNetError, match=re.escape(words)):
+        make(at.nid(2), tunables=REQUIRE, credentials=directory)
+    a = make(at.nid(1), tunables=REQUIRE, credentials=site.node(at.nid(1)))
+    raw = await dial(a, at.ip(2))
+    foe = await blocking(tls_of, raw, directory)
+    hello = hello_bytes(Nid.parse(at.nid(2)), a.ni.nid)
+    await blocking(foe.sendall, ConnRequest.to(a.ni.nid).pack() + hello)
+    await until(lambda: any(f"which its certificate is not for{words}" in line for line in a.reports))
 
 
 @settings(max_examples=examples(60))

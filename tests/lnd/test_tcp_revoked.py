@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from lnd.conftest import Addresses
 from lnd.kit import Side, until
+from support.certificates import make_odd
 from ulnet.cli.pki import make_authority, make_node, revoke
 from ulnet.core.status import LNetError
 from ulnet.lnd.tcp.certificate import Certificate, RevokedList
@@ -205,6 +207,34 @@ def test_serial_numbers_of_every_length_are_found(tmp_path: Path) -> None:
     pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     found = RevokedList(pem)
     assert [number for number in numbers if found.has(Certificate("", (), 0.0, number))] == numbers[::2]
+
+
+@pytest.mark.parametrize("number", [0, -1, -5, -128, -129, -(1 << 63)])
+def test_serial_numbers_below_zero_are_found(number: int) -> None:
+    """Authorities other than `ulnet pki` may take them; all other connections were not looked at then."""
+    size = (~number if number < 0 else number).bit_length() // 8 + 1
+    entry = bytes([2, size]) + number.to_bytes(size, "big", signed=True) + b"\x17"
+    pem = b"-----BEGIN X509 CRL-----\n%b\n-----END X509 CRL-----" % base64.b64encode(entry)
+    found = RevokedList(pem)
+    assert found.has(Certificate("", (), 0.0, number))
+    assert not found.has(Certificate("", (), 0.0, number - 1))
+    assert not found.has(Certificate("", (), 0.0, 5))
+
+
+async def test_a_node_whose_serial_number_is_below_zero_does_not_hide_others(
+    make: Make, at: Addresses, site: Site
+) -> None:
+    good, odd, bad = (site.node(at.nid(number)) for number in (1, 2, 3))
+    make_odd(site.authority, odd, [f"lnet:{at.nid(2)}"], -5)
+    a, b, c = (made(make, at.nid(number + 1), place) for number, place in enumerate((good, odd, bad)))
+    for side in (b, c):
+        assert not (await side.ended(side.put(at.nid(1), b"before"))).errno
+    ends, stay = (list(a.peer(at.nid(number)).conns) for number in (3, 2))
+    assert ends
+    site.revoke(bad, told=(good,))
+    await until(lambda: all(conn.sock is None for conn in ends))
+    assert all(conn.sock is not None for conn in stay)
+    assert not (await b.ended(b.put(at.nid(1), b"again"))).errno
 
 
 def test_a_list_that_is_gone_is_told(site: Site) -> None:

@@ -214,7 +214,7 @@ def filled(a: SecureSocket, payload: bytes) -> int:
     return count
 
 
-def unread(end: SecureSocket) -> int:
+def unread(end: socket.socket) -> int:
     """Bytes that the kernel has for it."""
     return int(struct.unpack("i", fcntl.ioctl(end.fileno(), termios.FIONREAD, bytes(4)))[0])
 
@@ -513,9 +513,132 @@ def test_key_updates_end_a_connection(foe: tuple[RawTls, SecureSocket, socket.so
     )
 
 
+@pytest.mark.parametrize("beside", [2000, 16384])
+def test_no_payload_pays_for_many_key_updates(
+    foe: tuple[RawTls, SecureSocket, socket.socket], beside: int
+) -> None:
+    """Each takes 40 us: beside payload that paid for their bytes, those of one connection took all time."""
+    raw, ours, _ = foe
+
+    def step() -> None:
+        raw.write(bytes(beside))
+        for _ in range(10):
+            raw.update_key(False)
+
+    assert "EPROTO: most of what it sends are records of TLS that are no payload" in ended(ours, step, 40)
+
+
+@pytest.mark.parametrize("foe", [socket.socketpair], ids=["socketpair"], indirect=True)
+def test_of_many_key_updates_few_are_taken(foe: tuple[RawTls, SecureSocket, socket.socket]) -> None:
+    """A piece has room for 2,400: a call took 0.1 s. As many are taken as are answered."""
+    raw, ours, calling = foe
+    calling.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    buffer = bytearray(1 << 20)
+    for _ in range(16):  # what is much payload makes pieces longer
+        raw.write(bytes(16384))
+        with suppress(BlockingIOError):
+            ours.recv_into(buffer)
+    raw.write(b"good")
+    count = 0
+    calling.setblocking(False)
+    with suppress(AssertionError):  # no room for more
+        while count < 2400:
+            raw.update_key(True)
+            count += 1
+    assert count > 200
+    assert ours.recv_into(buffer) == 4
+    with pytest.raises(OSError, match="no payload"):
+        ours.recv_into(buffer)
+    assert unread(calling) <= 4096 + 100
+
+
+def test_key_updates_of_long_streams_are_in_order(foe: tuple[RawTls, SecureSocket, socket.socket]) -> None:
+    """Who changes keys often does so after gigabytes, and OpenSSL by itself never."""
+    raw, ours, _ = foe
+
+    def step() -> None:
+        raw.update_key(False)
+        raw.write(bytes(120_000))
+
+    assert not ended(ours, step, 500)
+
+
+def test_session_tickets_are_in_order(authority: Path, tmp_path: Path) -> None:
+    """Listeners that are not ours send two behind the handshake."""
+    make_node(authority, tmp_path / "node", [NID])
+    ours = credentials(str(tmp_path / "node"))
+    ours.listener.num_tickets = 2
+    calling, called = by_tcp()
+    calling.setblocking(False)
+    called.setblocking(False)
+    with ours.secure(calling) as a, ours.secure(called, listening=True) as b:
+        while any([shake(a), shake(b)]):
+            pass
+        b.send(b"good")
+        while unread(a) < 1000:
+            pass
+        got, buffer = 0, bytearray(100)
+        while not got:
+            with suppress(BlockingIOError):
+                got = a.recv_into(buffer)
+        assert got == 4
+
+
+def test_what_comes_right_behind_a_handshake_is_read(authority: Path, tmp_path: Path) -> None:
+    """A listener receives it with the end of that."""
+    make_node(authority, tmp_path / "node", [NID])
+    ours = credentials(str(tmp_path / "node"))
+    calling, called = by_tcp()
+    calling.setblocking(False)
+    called.setblocking(False)
+    with ours.secure(calling) as a, ours.secure(called, listening=True) as b:
+        while shake(a):
+            shake(b)
+        before = unread(b)
+        a.send(b"good")
+        a.send(b"more")
+        while unread(b) < before + 2 * 26:
+            pass
+        while shake(b):
+            pass
+        assert b.pending() == 2 * 26
+        buffer = bytearray(100)
+        assert b.recv_into(buffer) == 8
+        assert buffer.startswith(b"goodmore")
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("most", [1, 3, 5, 26, 1000, 20_000])
+def test_records_are_whole_however_they_come(
+    foe: tuple[RawTls, SecureSocket, socket.socket], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Cut within their headers, or with what has no room kept for the next call."""
+    raw, ours, _ = foe
+    real = secure_socket._receive
+    monkeypatch.setattr(secure_socket, "_receive", lambda sock, view, size: real(sock, view, min(size, most)))
+    sizes = [1, 40, 700, 16_384, 3, 5000]
+    sent = b""
+    for number, size in enumerate(sizes):
+        data = bytes([number + 1]) * size
+        raw.update_key(False)
+        raw.write(data)
+        sent += data
+    got, room = b"", bytearray(977)
+    while len(got) < len(sent):
+        with suppress(BlockingIOError):
+            count = ours.recv_into(room)
+            assert count
+            got += room[:count]
+    assert got == sent
+    with pytest.raises(BlockingIOError):
+        ours.recv_into(room)
+    assert not ours.pending()
+
+
+@pytest.mark.pure
 @pytest.mark.parametrize("foe", [socket.socketpair], ids=["socketpair"], indirect=True)
 def test_who_does_not_read_what_key_updates_are_answered_with_is_cut_off(
-    foe: tuple[RawTls, SecureSocket, socket.socket],
+    foe: tuple[RawTls, SecureSocket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each answer waits here, though the payload beside them pays for the questions.
 
@@ -523,6 +646,7 @@ def test_who_does_not_read_what_key_updates_are_answered_with_is_cut_off(
     and drop all that comes then, acknowledgements too, so that neither side's data get through any more.
     """
     raw, ours, _ = foe
+    monkeypatch.setattr(secure_socket, "_DEAR", 0)  # else it takes 500 MB of payload
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     most = 0
 

@@ -141,6 +141,7 @@ def _show(options: argparse.Namespace) -> int:
             told = {
                 "name": one.name,
                 "nids": list(map(str, one.nids)),
+                "no_nids": list(one.odd),
                 "expires": one.expires,
                 "days": _days_left(one),
                 "revoked": revoked,
@@ -244,7 +245,7 @@ def _sentence(found: Certificate) -> str:
     left = _days_left(found)
     until = datetime.fromtimestamp(found.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
     when = f"good until {until}, for {left:.0f} days" if left > 0 else f"not good since {until}"
-    return f"{found.name}: {', '.join(map(str, found.nids)) or 'no NIDs'}; {when}"
+    return f"{found.name}: {', '.join(map(str, found.nids)) or 'no NIDs'}; {when}{found.hint}"
 
 
 def make_authority(directory: Path, name: str = "LNet", days: int = 3650) -> None:
@@ -341,6 +342,11 @@ def _add_to_list(
             text = f"{path} is the authority's own: make another one, and new certificates for all nodes"
             raise ValueError(text)
         number = certificate.serial_number
+        if number <= 0:
+            raise ValueError(
+                f"{path} has the serial number {number}, which no list of this library may have: "
+                "make the list with `openssl ca -revoke` and `-gencrl`"
+            )
         one = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
         revoked.setdefault(number, one)
     builder = (

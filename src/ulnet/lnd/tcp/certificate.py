@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ulnet.nid import Nid, NidError, NidList
+from ulnet.nid.errors import shown
 from ulnet.nid.index import NidIndex
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
 REVOKED: Final = "revoked.pem"  # file of an authority, and of nodes: a certificate revocation list
 MOST_NAMES: Final = 1024  # NIDs or patterns of a certificate that are looked at
 MOST_KNOWN: Final = 256  # certificates of others that are kept as they were read
+_MOST_ODD: Final = 4  # names that are no NIDs of those that are told
 _PREFIX: Final = "lnet:"
 _PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----(.+?)-----END X509 CRL-----", re.DOTALL)
 _NUMBER: Final = re.compile(rb"\x02(?=[\x01-\x15])")  # of ASN.1: before a number of 1 to 21 bytes
@@ -39,16 +41,24 @@ _TIMES: Final = (b"\x17", b"\x18")  # of ASN.1: when a certificate was revoked s
 class Certificate:
     """What a certificate says of its node. Those that are for the same NIDs are equal."""
 
-    __slots__ = ("_index", "_names", "expires", "name", "nids", "serial")
+    __slots__ = ("_index", "_names", "expires", "name", "nids", "odd", "serial")
 
-    def __init__(self, name: str, nids: tuple[NidList, ...], expires: float, serial: int = 0) -> None:
+    def __init__(
+        self, name: str, nids: tuple[NidList, ...], expires: float, serial: int = 0, odd: tuple[str, ...] = ()
+    ) -> None:
         self.name: str = name
         self.nids: tuple[NidList, ...] = nids
         self.expires: float = expires  # seconds since 1970
         self.serial: int = serial
+        self.odd: tuple[str, ...] = odd  # names that were to be NIDs, and are none
         # Each message with another source asks: what a list of 1,024 takes is a thousand times as long.
         self._index: NidIndex = NidIndex([(one.nets, one.addresses) for some in nids for one in some.ranges])
         self._names = " ".join(map(str, nids))
+
+    @property
+    def hint(self) -> str:
+        """What to say behind the NIDs, or where one is missing: the names that may have been meant."""
+        return f"; names in it that are no NIDs: {', '.join(map(shown, self.odd))}" if self.odd else ""
 
     def covers(self, nid: Nid) -> bool:
         """Whether the node may use that NID."""
@@ -102,7 +112,8 @@ class RevokedList:
     def has(self, certificate: Certificate) -> bool:
         """Whether a certificate with that serial number, of whatever authority, is in any of them."""
         serial = certificate.serial
-        number = serial.to_bytes(serial.bit_length() // 8 + 1, "big")  # ASN.1 has a sign bit
+        bits = (serial if serial >= 0 else ~serial).bit_length()  # authorities may take numbers below 0
+        number = serial.to_bytes(bits // 8 + 1, "big", signed=True)  # ASN.1 has a sign bit
         return number in self._numbers
 
 
@@ -118,16 +129,27 @@ def _numbers_in(der: bytes) -> Iterator[bytes]:
 def certificate_of(fields: dict[str, Any]) -> Certificate:
     """A certificate as Python's ssl shows it; names that are no NIDs, or too many, stand for none."""
     nids: list[NidList] = []
+    odd: list[str] = []
     for kind, text in fields.get("subjectAltName", ()):
-        if kind == "URI" and text.startswith(_PREFIX) and len(nids) < MOST_NAMES:
-            try:
-                nids.append(NidList.parse(text[len(_PREFIX) :]))
-            except NidError:
-                continue
+        if kind != "URI" or text[: len(_PREFIX)].lower() != _PREFIX or len(nids) == MOST_NAMES:
+            continue
+        found = _nids_in(text)
+        if found is not None:
+            nids.append(found)
+        elif len(odd) < _MOST_ODD:
+            odd.append(text)
     names = [value for part in fields.get("subject", ()) for key, value in part if key == "commonName"]
     expires = ssl.cert_time_to_seconds(fields["notAfter"])
     serial = int(fields.get("serialNumber", "0"), 16)
-    return Certificate(names[0] if names else "", tuple(nids), float(expires), serial)
+    return Certificate(names[0] if names else "", tuple(nids), float(expires), serial, tuple(odd))
+
+
+def _nids_in(text: str) -> NidList | None:
+    """The NIDs that a URI names; None: that is no way to name one."""
+    try:
+        return NidList.parse(text[len(_PREFIX) :]) if text.startswith(_PREFIX) else None
+    except NidError:
+        return None
 
 
 def certificate_in(path: str | os.PathLike[str]) -> Certificate:

@@ -312,7 +312,9 @@ class NiState:
         secured = isinstance(sock, SecureSocket)
         who = self._who(hello, remote_ip, port, sock)
         if who is None:
-            why = "which its certificate is not for" if secured else "which is another address"
+            why = "which is another address"
+            if isinstance(sock, SecureSocket):
+                why = f"which its certificate is not for{sock.certificate.hint}"
             self.shared.report(f"refused {remote_ip}: it calls itself {hello.src_nid}, {why}")
             sock.close()
             return

@@ -142,11 +142,9 @@ class Outbound:
         elif sock.certificate.covers(self._machine.called):
             self._open(sock)
         else:
-            name = sock.certificate.name
-            self._fail(
-                errno.EACCES,
-                f"{self._where} has the certificate of {name!r}, which is not for {self._machine.called}",
-            )
+            one, called = sock.certificate, self._machine.called
+            text = f"{self._where} has the certificate of {one.name!r}, which is not for {called}{one.hint}"
+            self._fail(errno.EACCES, text)
         return None
 
     def _no_tls(self, error: OSError) -> None:

@@ -1,7 +1,7 @@
 """A TLS connection with the manners of a plain socket that does not block.
 
-OpenSSL sees no socket: what came is given to it in pieces, and what it has encrypted is sent here. So a peer
-decides neither how long one of its calls takes nor how much it holds.
+OpenSSL sees no socket: what came is given to it record by record, and what it has encrypted is sent here. So
+a peer decides neither how long one of its calls takes nor how much it holds.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ __all__ = ["MOST_PIECE", "SecureSocket"]
 
 _RECORD: Final = 16384  # bytes of payload in a record at most
 _LOT: Final = 65536  # bytes that are encrypted before they are sent
-_LEAST_PIECE: Final = 16384  # bytes that are given to OpenSSL at a time, until the payload is much of them
-MOST_PIECE: Final = 65536  # OpenSSL keeps the memory of the longest
+_HEADER: Final = 5  # bytes of a record before what is encrypted; the last two are the length of that
+_LEAST_PIECE: Final = 16384  # bytes that are received at a time, until the payload is much of them
+MOST_PIECE: Final = 65536
 _SMALL: Final = 1024  # bytes of payload in a record: of those that have less, few are read in one call
 _SHAKEN: Final = 32768  # bytes of a handshake: certificates with 1,024 NIDs have nearly as many
 _LEAST_STEP: Final = 256  # of those bytes each step counts for at least
@@ -32,6 +33,11 @@ _MORE: Final = 1
 _THROUGH: Final = 2
 _PAYS: Final = 8  # bytes that may come for each one of payload
 _BEYOND: Final = 32768  # bytes beyond those: more than one record that is not whole
+# A record of TLS itself, such as a key update, takes longer than 16 KiB of payload. Honest peers send one in
+# gigabytes, or none: each of its bytes is paid for by so many of payload, and so many bytes may come beyond,
+# for session tickets.
+_DEAR: Final = 4096
+_CONTROL: Final = 4096
 _UNREAD: Final = 98304  # bytes of TLS itself that the other side has not read
 _TOO_LONG: Final = (
     f"its part of the TLS handshake is longer than {_SHAKEN} bytes, or comes in tiny pieces: "
@@ -77,14 +83,19 @@ class SecureSocket(socket.socket):
         # How the last step of the handshake ended: who is called has none to take before it hears something.
         self._shaken: int | OSError = _MORE if listening else _DUE
         self._to_shake = _SHAKEN  # bytes that may still come before the handshake is through
+        self._left: memoryview = _NOTHING  # came, and is not given to OpenSSL: records, part of a header
+        self._record = self._lacks = (
+            0  # bytes of the last record that was begun; of those, what is still to come
+        )
         self._beyond = 0  # bytes that came beyond what the payload pays for
+        self._unpaid = 0  # bytes of payload that would pay for the records that had none
         self._failed: OSError | None = None  # behind what was read
 
     # In --------------------------------------------------------------------------------------------
 
     def pending(self) -> int:
         """Bytes that came, and of which the kernel knows no longer."""
-        return self._tls.pending() + self._in.pending
+        return self._tls.pending() + self._in.pending + len(self._left)
 
     def setsockopt(self, level: int, optname: int, *args: Any) -> None:
         """See socket.setsockopt; a record of those bytes for which SO_RCVLOWAT waits may be here in part."""
@@ -117,36 +128,45 @@ class SecureSocket(socket.socket):
     def _fill(self, view: memoryview, before: int) -> int:
         """Read until the view is full, or there is nothing more, or what comes are tiny records."""
         size, count = len(view), 0
-        tls, source = self._tls, self._in
-        read: Any = tls.read  # a record at a time; how many bytes
+        give = self._in.write
+        read: Any = self._tls.read  # how many bytes
+        data, at, lacks = self._left, 0, self._lacks
+        end = len(data)
         came = begun = reads = 0
-        held, record = source.pending, 1  # bytes that OpenSSL has not looked at; of those, the last record's
         try:
+            if self._tls.pending():  # the rest of a record that had no room
+                count = read(size, view)
             while count < size:
-                # Errors of OpenSSL are slow, so that it is asked where it may have something. What a full
-                # piece ends with is most likely the beginning of a record, if the last one was longer.
-                cut = held < record and came == self._piece and count - begun >= _SMALL * reads
-                if (held and not cut) or tls.pending():
+                if not lacks and end - at >= _HEADER:
+                    lacks = self._record = _HEADER + (data[at + 3] << 8 | data[at + 4])
+                stop = at + lacks
+                if at < stop <= end:
+                    give(data[at:stop])
+                    at, lacks = stop, 0
                     try:
                         got = read(size - count, view[count:])
                     except ssl.SSLWantReadError:
-                        pass
-                    else:
-                        if not got:
-                            break
-                        count += got
-                        reads += 1
-                        left = source.pending
-                        held, record = left, held - left
+                        self._had_none()
                         continue
-                full = self._pay(came, count - begun, reads)
-                begun, reads = count, 0
-                if came and count and not full:
+                    if not got:
+                        break
+                    count += got
+                    reads += 1
+                    continue
+                if lacks:
+                    give(data[at:end])
+                    lacks -= end - at
+                    at = end
+                if came:
+                    full = self._pay(came, count - begun, reads)
+                    begun, reads = count, 0
+                    if count and not full:
+                        break
+                self._keep(data, at, end, lacks)
+                came = self._feed()
+                if not came:
                     break
-                came = self._feed_if_any() if cut else self._feed()
-                if not (came or cut):
-                    break
-                held = source.pending
+                data, at, end = self._scratch, 0, came
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             pass  # the end, which the next call finds again
         except ssl.SSLError as error:
@@ -154,10 +174,21 @@ class SecureSocket(socket.socket):
             raise OSError(errno.EPROTO, words_of(error)) from None
         except OSError as error:
             self._fail_behind(count + before, error)
-        self._beyond = max(self._beyond - _PAYS * (count - begun), 0)
+        self._keep(data, at, end, lacks)
+        self._paid_by(count - begun)
         if self._out.pending:
             self._answer()
         return count
+
+    def _keep(self, data: memoryview, at: int, end: int, lacks: int) -> None:
+        """What is left there is for the next call, and the record that was begun lacks so many bytes."""
+        self._lacks = lacks
+        if at == end or self._failed is not None:  # nothing behind a failure is read
+            self._left = _NOTHING
+        elif data is self._scratch or end - at < _HEADER:
+            self._left = memoryview(bytes(data[at:end]))
+        else:  # a copy already
+            self._left = data[at:end]
 
     def _fail_behind(self, count: int, error: OSError) -> None:
         """Raise the error: at the next call, if so many bytes were read before."""
@@ -171,7 +202,7 @@ class SecureSocket(socket.socket):
 
         Pieces get longer and shorter by that. Raises OSError(EPROTO) where too much is no payload.
         """
-        self._beyond = max(self._beyond - _PAYS * payload, 0)
+        self._paid_by(payload)
         if self._beyond > _BEYOND:
             raise OSError(errno.EPROTO, _NO_PAYLOAD)
         if came < self._piece:
@@ -183,25 +214,32 @@ class SecureSocket(socket.socket):
             self._piece *= 2
         return True
 
+    def _paid_by(self, payload: int) -> None:
+        """So much payload was read."""
+        beyond = self._beyond - _PAYS * payload
+        self._beyond = beyond if beyond > 0 else 0
+        if self._unpaid:
+            self._unpaid = max(self._unpaid - payload, 0)
+
+    def _had_none(self) -> None:
+        """The last record had no payload. Raises OSError(EPROTO): there are too many of those."""
+        self._unpaid += _DEAR * self._record
+        if self._unpaid > _DEAR * _CONTROL:
+            raise OSError(errno.EPROTO, _NO_PAYLOAD) from None
+
     def _feed(self) -> int:
-        """Give OpenSSL a piece of what came: how many bytes; 0: that was the end. Raises OSError."""
+        """Receive a piece behind what is left: bytes in all; 0: that was the end. Raises OSError."""
         if self._failed is not None:
             raise self._failed
-        count = _receive(self, self._scratch, self._piece)
-        if count:
-            self._in.write(self._scratch[:count])
-            self._beyond += count
-        return count
-
-    def _feed_if_any(self) -> int:
-        """As `_feed`; 0 where that fails, as the next call does then."""
-        try:
-            return self._feed()
-        except BlockingIOError:
+        left, scratch = self._left, self._scratch
+        kept = len(left)
+        count = _receive(self, scratch[kept:] if kept else scratch, self._piece - kept)
+        if not count:
             return 0
-        except OSError as error:
-            self._failed = error
-            return 0
+        if kept:
+            scratch[:kept] = left
+        self._beyond += count
+        return kept + count
 
     # Out -------------------------------------------------------------------------------------------
 
@@ -298,6 +336,7 @@ class SecureSocket(socket.socket):
                 count = self._feed()
                 if not count:
                     raise ConnectionResetError
+                self._in.write(self._scratch[:count])
                 self._to_shake -= max(count, _LEAST_STEP)
                 self._shaken = _DUE
                 return "work"
@@ -306,6 +345,7 @@ class SecureSocket(socket.socket):
         except ConnectionError:
             raise ConnectionResetError(errno.ECONNRESET, _HUNG_UP) from None
         self._beyond = 0
+        self._left = memoryview(self._in.read())
         try:
             _ = self.certificate
         except ValueError:

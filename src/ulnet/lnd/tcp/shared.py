@@ -133,9 +133,10 @@ class Shared:
             self.credentials = Credentials(directory, self.loop.time, self.report)
         if not self.credentials.own.covers(nid):
             self.credentials.look()
-        if not self.credentials.own.covers(nid):
+        own = self.credentials.own
+        if not own.covers(nid):
             text = (
-                f"{nid}: the certificate in {self.params.credentials} is for other NIDs: "
+                f"{nid}: the certificate in {self.params.credentials} is for other NIDs{own.hint}: "
                 "make one with `ulnet pki` for this NID and all others here on secured nets"
             )
             raise LNetError(errno.EACCES, text)
