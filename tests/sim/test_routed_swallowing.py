@@ -15,7 +15,6 @@ from ulnet.nid import Nid
 from ulnet.sim import SimNode
 from ulnet.wire.lnet import Header
 
-
 pytestmark = pytest.mark.pure  # methods of the core and of simulated nodes are replaced
 FIRST, SECOND = Nid.parse("10.1.0.8@tcp1"), Nid.parse("10.1.0.9@tcp1")
 
