@@ -96,10 +96,13 @@ class Leaving:
         if self._guard.due:  # copies of PUTs are made in turns: see then which have none
             self._state.defer(self._end_requests, late)
             return
-        waits, over = False, deque[Md]()
+        waits, over, stranded = False, deque[Md](), self._guard.stranded
         for md in list(self._memory.mds.values()):
             if md.deadline_slot >= 0 and _has_lost_its_ni(md) and md.acks_due + md.replies_due == 1:
-                if self._has_other_ni(md) and (not late or self._is_guarded(md)):
+                put = md.put
+                waiting = put is not None and stranded.get(put) == put.queued_at
+                again = waiting or (put is not None and md.refs > 0 and is_identity(put.wmd))
+                if self._has_other_ni(md) and (again or not late):
                     waits = True
                 else:
                     over.append(md)
@@ -115,13 +118,6 @@ class Leaving:
                 self._memory.md_unlink(md, errno.ENETDOWN)
         if over:
             self._state.defer(self._end_some, over)
-
-    def _is_guarded(self, md: Md) -> bool:
-        """Whether the guard sends a PUT again: when there is a path, or when a driver gives it back."""
-        put = md.put
-        if put is None or not is_identity(put.wmd):
-            return False
-        return md.refs > 0 or self._guard.stranded.get(put) == put.queued_at
 
     def _has_other_ni(self, md: Md) -> bool:
         """Whether the peer that md waits for may answer to another NI."""
