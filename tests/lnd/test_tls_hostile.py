@@ -370,6 +370,10 @@ class RawTls:
         """A record with that payload."""
         assert self._lib.SSL_write(self._tls, data, len(data)) == len(data)
 
+    def pad(self, size: int) -> None:
+        """Pad records to a multiple of so many bytes."""
+        assert self._lib.SSL_set_block_padding(self._tls, ctypes.c_size_t(size)) == 1
+
     def update_key(self, ask: bool) -> None:
         """A record with a key update, which may ask for another one."""
         assert self._lib.SSL_key_update(self._tls, int(ask)) == 1
@@ -563,9 +567,25 @@ def test_key_updates_of_long_streams_are_in_order(foe: tuple[RawTls, SecureSocke
     assert not ended(ours, step, 500)
 
 
-def test_session_tickets_are_in_order(authority: Path, tmp_path: Path) -> None:
-    """Listeners that are not ours send two behind the handshake."""
-    make_node(authority, tmp_path / "node", [NID])
+@pytest.mark.parametrize("size", [512, 4096, 16384])
+def test_a_key_update_that_is_padded_is_in_order(
+    foe: tuple[RawTls, SecureSocket, socket.socket], size: int
+) -> None:
+    """One of a long record ended a connection, whatever its payload had been before."""
+    raw, ours, _ = foe
+    raw.pad(size)
+
+    def step() -> None:
+        raw.update_key(False)
+        raw.write(bytes(100_000))
+
+    assert not ended(ours, step, 3)
+
+
+@pytest.mark.parametrize("nids", [1, 100, 400])
+def test_session_tickets_are_in_order(authority: Path, tmp_path: Path, nids: int) -> None:
+    """Listeners that are not ours send two behind the handshake, and the caller's certificate in each."""
+    make_node(authority, tmp_path / "node", [f"10.{one // 250}.{one % 250}.2@tcp" for one in range(nids)])
     ours = credentials(str(tmp_path / "node"))
     ours.listener.num_tickets = 2
     calling, called = by_tcp()
@@ -582,6 +602,21 @@ def test_session_tickets_are_in_order(authority: Path, tmp_path: Path) -> None:
             with suppress(BlockingIOError):
                 got = a.recv_into(buffer)
         assert got == 4
+
+
+@pytest.mark.parametrize(
+    "header", [b"GET / HTTP/1.0\r\n\r\n", b"\x17\x03\x03\xff\xff", b"\x18\x03\x03\0\x20"]
+)
+def test_what_is_no_record_ends_a_connection_at_once(
+    foe: tuple[RawTls, SecureSocket, socket.socket], header: bytes
+) -> None:
+    """It was kept until there was as much as it said."""
+    _, ours, calling = foe
+    calling.sendall(header)
+    while not unread(ours):
+        pass
+    with pytest.raises(OSError, match=r"Errno 71"):
+        ours.recv_into(bytearray(100))
 
 
 def test_what_comes_right_behind_a_handshake_is_read(authority: Path, tmp_path: Path) -> None:

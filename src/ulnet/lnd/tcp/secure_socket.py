@@ -38,6 +38,11 @@ _BEYOND: Final = 32768  # bytes beyond those: more than one record that is not w
 # for session tickets.
 _DEAR: Final = 4096
 _CONTROL: Final = 4096
+_MOST_DEAR: Final = (
+    1024  # of those bytes in a record: padding, and a ticket with certificates, take no longer
+)
+_LONGEST: Final = 16645  # bytes of a record with its header (RFC 8446, 5.2)
+_TYPES: Final = range(20, 24)  # of records
 _UNREAD: Final = 98304  # bytes of TLS itself that the other side has not read
 _TOO_LONG: Final = (
     f"its part of the TLS handshake is longer than {_SHAKEN} bytes, or comes in tiny pieces: "
@@ -138,7 +143,7 @@ class SecureSocket(socket.socket):
                 count = read(size, view)
             while count < size:
                 if not lacks and end - at >= _HEADER:
-                    lacks = self._record = _HEADER + (data[at + 3] << 8 | data[at + 4])
+                    lacks = self._begin(data, at)
                 stop = at + lacks
                 if at < stop <= end:
                     give(data[at:stop])
@@ -179,6 +184,11 @@ class SecureSocket(socket.socket):
         if self._out.pending:
             self._answer()
         return count
+
+    def _begin(self, data: memoryview, at: int) -> int:
+        """The bytes of the record that begins there; of what is none its header, which OpenSSL refuses."""
+        self._record = size = _HEADER + (data[at + 3] << 8 | data[at + 4])
+        return size if size <= _LONGEST and data[at] in _TYPES else _HEADER
 
     def _keep(self, data: memoryview, at: int, end: int, lacks: int) -> None:
         """What is left there is for the next call, and the record that was begun lacks so many bytes."""
@@ -223,7 +233,7 @@ class SecureSocket(socket.socket):
 
     def _had_none(self) -> None:
         """The last record had no payload. Raises OSError(EPROTO): there are too many of those."""
-        self._unpaid += _DEAR * self._record
+        self._unpaid += _DEAR * min(self._record, _MOST_DEAR)
         if self._unpaid > _DEAR * _CONTROL:
             raise OSError(errno.EPROTO, _NO_PAYLOAD) from None
 
