@@ -37,7 +37,9 @@ _PIECES: Final = 0.05  # seconds until the next look at a request that comes in 
 _PACE: Final = 0.01  # seconds from one client to the next: what lnetd does in the same process comes first
 _AT_ONCE: Final = 16  # clients after a pause who do not wait for that
 _LEAST_FRESH: Final = 1.0  # seconds for which a reading serves all, at least
-_MOST_FRESH: Final = 10.0  # less than Prometheus usually leaves between two scrapes
+_MOST_FRESH: Final = (
+    4.0  # seconds from a reading's beginning, if it ended by then: less than from scrape to scrape
+)
 _REST: Final = 20  # times that what a reading took is left between two of them
 _INDEX: Final = (
     b"""<!doctype html><title>ulnet exporter</title><p>Metrics of LNet: <a href="/metrics">/metrics</a></p>"""
@@ -72,7 +74,8 @@ class NodeCollector(Collector):
                 snapshot = self._source.read(left)
                 self._last = list(self._families.of(snapshot, began))
                 ended = self._clock()
-                self._fresh_until = ended + min(max(_LEAST_FRESH, _REST * (ended - began)), _MOST_FRESH)
+                rest = ended + max(_LEAST_FRESH, _REST * (ended - began))
+                self._fresh_until = min(rest, max(began + _MOST_FRESH, ended + _LEAST_FRESH))
                 self._enough = left if snapshot.missing else math.inf
             return self._last
         finally:
