@@ -129,3 +129,23 @@ def test_nothing_is_copied_where_there_is_no_other_gateway(monkeypatch: pytest.M
     assert put.status == -errno.ETIMEDOUT
     assert client.core.stats.resend_count == 0
     assert why_down(client) == {f"tcp2 {FIRST}": ""}
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+def test_puts_that_wait_for_long_at_their_destination_outlive_a_gateway() -> None:
+    """Copies for its silence had used up what may be sent again when a gateway went, and they failed."""
+    sim = simulation()
+    client, one, _, server = two_routers(sim)
+    server.attach(PORTAL)
+    server.core.memory.set_lazy(PORTAL + 1)
+    for _ in range(4):
+        client.put(server.nid, PORTAL, data=b"x")
+    sim.run(1)
+    puts = [client.put(server.nid, PORTAL + 1, data=b"y", timeout=60) for _ in range(40)]
+    sim.run(51)
+    one.kill(silent=False)
+    sim.run(4)
+    inbox = server.attach(PORTAL + 1)
+    sim.run(4.5)
+    assert all(put.ok for put in puts)
+    assert len(inbox.deliveries) == len(puts)

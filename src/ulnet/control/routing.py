@@ -183,7 +183,7 @@ class Routing:
                     continue
                 late = md.deadline_slot >= 0 and now >= put.queued_at + _SHARE * memory.deadline_of(md, 0.0)
                 free = late and not put.exact and put.master is None and is_identity(put.wmd)
-                again = put.attempts is None or put.attempts.count < most
+                again = most > 0 and (put.attempts is None or not put.attempts.count)  # losses need the rest
                 if free and again and self.gateways.has_other(put):
                     lost[put] = put.queued_at
                     if pni.health:
