@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from support.fabric import Fabric
+from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import Md
 from ulnet.core.tunables import NetTunables
@@ -49,6 +51,14 @@ class Requests:
         self.core.tick(self.fabric.clock.now)
 
 
+def lasting(core: LNet, told: Callable[[Event], None]) -> Md:
+    """A descriptor that is bound anew for each request, as those of programs are."""
+    md = Md([], told)
+    md.lasting, md.arriving = True, []
+    core.memory.rebind(md, bytearray(1), 2, 30.0)
+    return md
+
+
 @pytest.fixture
 def requests() -> Requests:
     requests = Requests()
@@ -82,3 +92,56 @@ def test_what_ends_before_its_turn_is_told_once_and_what_is_sent_anew_goes_on(re
         requests.turn()
     assert [md for md in requests.mds if md.linked] == [anew]
     assert requests.statuses == {-5: 1, -100: MANY - 2}
+
+
+@pytest.mark.requirement("cfg-020")
+def test_a_descriptor_that_is_bound_anew_before_its_turn_belongs_to_another_request() -> None:
+    """That ended with the NI of the one before, though it had not left yet."""
+    fabric = Fabric()
+    many = NetTunables(peer_credits=1024, credits=2048)
+    core = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1", tunables=many, discovery=True)
+    core.discovery.stop()
+    ended: list[int] = []
+    mds = [lasting(core, lambda event: ended.append(event.status)) for _ in range(MANY)]
+    for md in mds:
+        core.get(md, FAR, 5, 7)
+    sent = [msg for _, msg in fabric.wire]
+    fabric.wire.clear()
+    core.completed(sent)
+    core.del_ni(Nid.parse("10.0.0.1@tcp"))
+    while -100 not in ended:
+        core.tick(fabric.clock.now)
+    core.discovery.start()
+    md = mds[-1]
+    assert md.linked
+    core.reclaim(md)
+    ended.clear()
+    core.memory.rebind(md, bytearray(1), 2, 30.0)
+    core.get(md, Nid.parse("10.1.0.2@tcp1"), 5, 7)
+    handle = md.handle
+    for _ in range(20):
+        core.tick(fabric.clock.now)
+    assert (md.linked, md.aborted, md.handle) == (True, 0, handle)
+
+
+@pytest.mark.requirement("cfg-020")
+def test_a_request_whose_descriptor_was_given_back_before_its_answer_came_ends_as_well() -> None:
+    """The answer that was due then counted for the next request, too, which seemed to wait for two."""
+    fabric = Fabric()
+    core = fabric.node("10.0.0.1@tcp")
+    ended: list[int] = []
+    md = lasting(core, lambda event: ended.append(event.status))
+    for again in (True, False):
+        core.get(md, FAR, 5, 7)
+        sent = [msg for _, msg in fabric.wire]
+        fabric.wire.clear()
+        core.completed(sent)
+        assert md.replies_due == 1
+        if again:
+            core.reclaim(md)
+            core.memory.rebind(md, bytearray(1), 2, 30.0)
+    core.del_ni(Nid.parse("10.0.0.1@tcp"))
+    for _ in range(5):
+        core.tick(fabric.clock.now)
+    assert -100 in ended
+    assert not md.linked

@@ -96,7 +96,7 @@ class Leaving:
         if self._guard.due:  # copies of PUTs are made in turns: see then which have none
             self._state.defer(self._end_requests, late)
             return
-        waits, over, stranded = False, deque[Md](), self._guard.stranded
+        waits, over, stranded = False, deque[tuple[Md, int]](), self._guard.stranded
         for md in list(self._memory.mds.values()):
             if md.deadline_slot >= 0 and _has_lost_its_ni(md) and md.acks_due + md.replies_due == 1:
                 put = md.put
@@ -105,16 +105,16 @@ class Leaving:
                 if self._has_other_ni(md) and (again or not late):
                     waits = True
                 else:
-                    over.append(md)
+                    over.append((md, md.handle))
         self._end_some(over)
         if waits and not late:
             self._state.timers.at(self._state.clock() + _GRACE, lambda: self._end_requests(late=True))
 
-    def _end_some(self, over: deque[Md]) -> None:
-        """End these, so many in a turn; what has ended or left by another NI since is let alone."""
+    def _end_some(self, over: deque[tuple[Md, int]]) -> None:
+        """End these, so many in a turn; what has ended, is bound anew, or left by another NI is let alone."""
         for _ in range(min(_AT_ONCE, len(over))):
-            md = over.popleft()
-            if md.ni is not None and not md.ni.active:
+            md, handle = over.popleft()
+            if md.handle == handle and _has_lost_its_ni(md):
                 self._memory.md_unlink(md, errno.ENETDOWN)
         if over:
             self._state.defer(self._end_some, over)

@@ -220,7 +220,7 @@ class Memory(Responses):
             md.length = sum([view.nbytes for view in fragments])
         md.fragments = fragments
         md.threshold = threshold
-        md.offset = md.aborted = 0
+        md.offset = md.aborted = md.acks_due = md.replies_due = 0
         md.used = False
         if md.length > LNET_MTU or md.options & FOR_TARGETS:
             check_bindable(md)

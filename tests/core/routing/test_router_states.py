@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import subprocess
 import sys
 from math import inf
@@ -173,6 +174,22 @@ def test_so_many_that_wait_are_dropped_in_a_turn(bench, how):
     assert not bench.router.gate.anything_waits
     bench.router.gate.leave(messages[0])
     assert (len(bench.router.gate), pni.rtr_credits, bench.router.gate.pools.in_use) == (0, 1, 0)
+
+
+@pytest.mark.pure  # it replaces a method
+def test_a_driver_that_raises_keeps_none_of_the_others_from_being_dropped(bench):
+    _, messages = waiting(bench, 1000, 5)
+    drop, count = bench.router._drop, itertools.count()
+
+    def raises_once(one, why):
+        if next(count) == 300:
+            raise RuntimeError("a fault of this driver")
+        drop(one, why)
+
+    bench.router._drop = raises_once
+    bench.run(5.5)
+    turns(bench)
+    assert len(bench.left) == len(messages) - 2
 
 
 def test_what_passes_or_leaves_while_it_waits_to_be_dropped_is_let_alone(bench):

@@ -149,12 +149,12 @@ class Router:
 
     def _drop_some(self, over: deque[Transit], why: str) -> None:
         """Drop those of these that still wait, so many in a turn, or all when the node shuts down."""
+        if over and self._state.running:
+            self._state.defer(self._drop_some, over, why)  # first, as a driver may raise something
         for _ in range(min(_AT_ONCE, len(over)) if self._state.running else len(over)):
             transit = over.popleft()
             if not transit.left and transit.buffer is None:
                 self._drop(transit, why)
-        if over:
-            self._state.defer(self._drop_some, over, why)
 
     def _set_timer(self, when: float, call: Callable[[], None]) -> None:
         self.until = when
