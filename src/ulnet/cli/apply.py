@@ -49,9 +49,7 @@ def main(argv: list[str]) -> int:
     except (Unreadable, DlcError) as bad:
         print(f"ulnet apply: {bad}", file=sys.stderr)
         return 2
-    show(found if options.json else found._replace(done=[]), options.json)
-    if found == Applied([], []) and not options.json:
-        print("nothing to change")
+    show(found, options.json, told=True)
     return 3 if found.refused else 0
 
 
@@ -68,17 +66,19 @@ def _print(change: Change) -> None:
     print(change, flush=True)
 
 
-def show(found: Applied, as_json: bool) -> None:
-    """One line each, or JSON."""
+def show(found: Applied, as_json: bool, told: bool = False) -> None:
+    """One line each, or JSON. `told`: the lines of what was changed are printed already."""
     refused = [f"{item.descr} (errno {item.errno})" for item in found.refused]
     if as_json:
         print(
             json.dumps({"changes": [change._asdict() for change in found.done], "refused": refused}, indent=1)
         )
         return
-    print_changes(found.done, False)
+    print_changes([] if told else found.done, False)
     for text in refused:
         print(f"! {text}")
+    if found == Applied([], []):
+        print("nothing to change")
 
 
 def applied(config: Config, socket: str | None, tell: Tell) -> Applied:

@@ -344,7 +344,7 @@ def _add_to_list(
         number = certificate.serial_number
         if number <= 0:
             raise ValueError(
-                f"{path} has the serial number {number}, which no list of this library may have: "
+                f"{path} has the serial number {number}, which no list that ulnet makes may have: "
                 "make the list with `openssl ca -revoke` and `-gencrl`"
             )
         one = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()

@@ -12,7 +12,7 @@ from ulnet.cli.parsers import command_parser
 from ulnet.dlc.client import Client
 from ulnet.dlc.config import read_config
 from ulnet.dlc.errors import DlcError
-from ulnet.node.apply import Applied, plan_config, plan_import
+from ulnet.node.apply import plan_config, plan_import
 
 __all__ = ["main", "parser"]
 
@@ -40,8 +40,6 @@ def main(argv: list[str]) -> int:
         print(f"ulnet plan: {bad}", file=sys.stderr)
         return 2
     show(found, options.json)
-    if found == Applied([], []) and not options.json:
-        print("nothing to change")
     return 3 if found.refused else int(bool(found.done))
 
 
