@@ -127,4 +127,7 @@ class MasterUpcalls(Upcalls, Protocol):
         """Give msg to a slave, for the next hop nid. False, and nothing is done, where that is no peer's."""
 
     def path_doubted(self, ni: NI, nid: Nid, dest: Nid, leave: bool = True) -> None:
-        """What was passed on from ni to nid, for the master dest, may be lost."""
+        """What was passed on from ni to nid, for the master dest, may be lost.
+
+        Without `leave` what waits there stays, as the path is good for what is sent from now on.
+        """

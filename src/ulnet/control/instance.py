@@ -552,7 +552,7 @@ class LNet:
     def path_doubted(self, ni: NI, nid: Nid, dest: Nid, leave: bool = True) -> None:
         """A master doubts a path to its peer dest: what waits there leaves, what has left may be lost.
 
-        Without `leave` what waits stays: the path is as good as it was, for what is sent from now on.
+        Without `leave` what waits there stays, as the path is good for what is sent from now on.
         """
         pni = self.peers.find_ni(nid)
         if pni is not None:

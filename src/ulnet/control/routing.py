@@ -171,8 +171,9 @@ class Routing:
             done(refused, None)
 
     def _look_over(self, peer: Peer) -> None:
-        """A gateway that answers may yet swallow what it is to pass on: PUTs that it left unanswered for long
-        are copied over another one, which their identities make safe.
+        """Copy PUTs that a gateway left unanswered for long over another one, once, as identities allow.
+
+        The gateway answers for itself, and may swallow what it is to pass on.
         """
         memory, now, most = self._memory, self._state.clock(), self._state.settings.retry_count
         lost = {}

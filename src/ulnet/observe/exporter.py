@@ -36,10 +36,8 @@ _MOST_HEAD: Final = 16384  # bytes of a request's first line and headers
 _PIECES: Final = 0.05  # seconds until the next look at a request that comes in pieces
 _PACE: Final = 0.01  # seconds from one client to the next: what lnetd does in the same process comes first
 _AT_ONCE: Final = 16  # clients after a pause who do not wait for that
-_LEAST_FRESH: Final = 1.0  # seconds for which a reading serves all, at least
-_MOST_FRESH: Final = (
-    4.0  # seconds from a reading's beginning, if it ended by then: less than from scrape to scrape
-)
+_LEAST_FRESH: Final = 1.0  # seconds from a reading's end for which it serves all, at least
+_MOST_FRESH: Final = 4.0  # from a reading's beginning, if it took less: scrapes are further apart
 _REST: Final = 20  # times that what a reading took is left between two of them
 _INDEX: Final = (
     b"""<!doctype html><title>ulnet exporter</title><p>Metrics of LNet: <a href="/metrics">/metrics</a></p>"""

@@ -38,9 +38,7 @@ _BEYOND: Final = 32768  # bytes beyond those: more than one record that is not w
 # for session tickets.
 _DEAR: Final = 4096
 _CONTROL: Final = 4096
-_MOST_DEAR: Final = (
-    1024  # of those bytes in a record: padding, and a ticket with certificates, take no longer
-)
+_MOST_DEAR: Final = 1024  # of those bytes count in a record: padding, and long tickets, take no longer
 _LONGEST: Final = 16645  # bytes of a record with its header (RFC 8446, 5.2)
 _TYPES: Final = range(20, 24)  # of records
 _UNREAD: Final = 98304  # bytes of TLS itself that the other side has not read
@@ -89,9 +87,8 @@ class SecureSocket(socket.socket):
         self._shaken: int | OSError = _MORE if listening else _DUE
         self._to_shake = _SHAKEN  # bytes that may still come before the handshake is through
         self._left: memoryview = _NOTHING  # came, and is not given to OpenSSL: records, part of a header
-        self._record = self._lacks = (
-            0  # bytes of the last record that was begun; of those, what is still to come
-        )
+        self._record = 0  # bytes of the last record that was begun …
+        self._lacks = 0  # … and of those, how many are still to come
         self._beyond = 0  # bytes that came beyond what the payload pays for
         self._unpaid = 0  # bytes of payload that would pay for the records that had none
         self._failed: OSError | None = None  # behind what was read
