@@ -65,6 +65,13 @@ class World:
             assert self.fabric.step()
         return [self.fabric.wire.pop() for _ in range(len(self.fabric.wire) - rest)]
 
+    def acknowledge(self, acks: list[tuple[NI, Msg]]) -> None:
+        """All have arrived once; their ACKs do now."""
+        self.fabric.wire.extend(acks)
+        self.fabric.run()
+        assert self.got == Counter(range(COUNT))
+        assert sum(self.ends[number, EventKind.ACK, 0] for number in range(COUNT)) == COUNT
+
     @staticmethod
     def ni(core: LNet, nid: str) -> NI:
         return core.nis[Nid.parse(nid)]
@@ -261,7 +268,7 @@ def test_a_put_of_which_no_more_copies_may_be_sent_fails_with_the_last_of_them()
 
 def test_a_put_whose_path_only_pauses_outlives_its_copies() -> None:
     world = World(both=False)
-    a, fabric = world.a, world.fabric
+    a = world.a
     acks = world.deliver(COUNT)
     assert len(acks) == COUNT
     a.path_stalled(world.first, FIRST)
@@ -269,10 +276,7 @@ def test_a_put_whose_path_only_pauses_outlives_its_copies() -> None:
     assert a.stats.resend_count == 2 * COUNT
     assert not any(world.turns(0.6))
     assert all(md.linked for md in world.mds)
-    fabric.wire.extend(acks)
-    fabric.run()
-    assert world.got == Counter(range(COUNT))
-    assert sum(world.ends[number, EventKind.ACK, 0] for number in range(COUNT)) == COUNT
+    world.acknowledge(acks)
 
 
 def test_a_put_without_copies_whose_path_paused_first_and_is_lost_then_fails_with_the_last_of_them() -> None:
@@ -354,7 +358,4 @@ def test_a_put_whose_last_copy_left_is_not_failed_with_an_earlier_one_when_that_
     a.path_lost(world.second, SECOND)
     assert not any(world.turns(0.6))
     assert all(md.linked for md in world.mds)
-    fabric.wire.extend(acks)
-    fabric.run()
-    assert world.got == Counter(range(COUNT))
-    assert sum(world.ends[number, EventKind.ACK, 0] for number in range(COUNT)) == COUNT
+    world.acknowledge(acks)

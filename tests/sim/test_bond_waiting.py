@@ -9,6 +9,7 @@ import pytest
 
 from support.bonded import ScriptedBond, bond_of, bonded
 from ulnet.bond.bondni import BondNi
+from ulnet.bond.peer import BondPeer
 from ulnet.core import receiver
 from ulnet.nid import LNET_PID, Nid
 from ulnet.sim import LinkParams, Simulation
@@ -116,12 +117,12 @@ def test_what_waits_when_the_peer_is_lost_waits_for_its_next_hello() -> None:
     assert [b.inboxes[0].times[put.number] for put in puts] == [1] * len(puts)
 
 
-@pytest.mark.requirement("BOND-hello")
-@pytest.mark.parametrize("slaves", [1, 2])
-def test_what_waits_when_a_hello_fails_on_the_last_path_waits_for_the_next_one(slaves: int) -> None:
-    """All of it failed at once: the end of the failed HELLO was taken for that of a good one."""
+def waiting_for_a_restarted_peer(
+    count: int, slaves: int, mode: str = "standby"
+) -> tuple[Simulation, SimNode, BondPeer, list[Operation]]:
+    """So many messages of a node wait until b, which is there again, says which slaves it knows."""
     sim = Simulation(seed=3, link=LinkParams(delay=0.02))
-    a, b = bonded(sim, "a", *A[:slaves]), bonded(sim, "b", *B[:slaves])
+    a, b = bonded(sim, "a", *A[:slaves], mode=mode), bonded(sim, "b", *B[:slaves], mode=mode)
     b.attach(30)
     for _ in range(4):
         a.put(B_BOND, 30, data=b"x")
@@ -131,9 +132,17 @@ def test_what_waits_when_a_hello_fails_on_the_last_path_waits_for_the_next_one(s
     sim.run(0.5)
     b.restart()
     sim.run_until(lambda: peer.settling and peer.connected, 20)
-    puts = [a.put(B_BOND, 30, data=b"x") for _ in range(100)]
+    puts = [a.put(B_BOND, 30, data=b"x") for _ in range(count)]
     sim.run(0.001)
     assert len(peer.waiting) == len(puts)
+    return sim, b, peer, puts
+
+
+@pytest.mark.requirement("BOND-hello")
+@pytest.mark.parametrize("slaves", [1, 2])
+def test_what_waits_when_a_hello_fails_on_the_last_path_waits_for_the_next_one(slaves: int) -> None:
+    """All of it failed at once: the end of the failed HELLO was taken for that of a good one."""
+    sim, b, peer, puts = waiting_for_a_restarted_peer(100, slaves)
     b.kill(silent=True)
     sim.run_until(lambda: not peer.connected, 20)
     sim.run(1)
@@ -266,20 +275,7 @@ def test_messages_go_when_a_peer_takes_a_hello_again_that_was_silent_meanwhile(b
 @pytest.mark.parametrize("mode", ["standby", "loadbalance"])
 def test_a_hello_that_fails_does_not_change_the_order_of_what_waits(mode: str, seconds: float) -> None:
     """What waited was looked at twice for it, and so the first 64 were put behind the others."""
-    sim = Simulation(seed=3, link=LinkParams(delay=0.02))
-    a, b = bonded(sim, "a", A[0], mode=mode), bonded(sim, "b", B[0], mode=mode)
-    b.attach(30)
-    for _ in range(4):
-        a.put(B_BOND, 30, data=b"x")
-        sim.run(1)
-    peer = bond_of(a).peers[B_BOND]
-    b.kill(silent=True)
-    sim.run(0.5)
-    b.restart()
-    sim.run_until(lambda: peer.settling and peer.connected, 20)
-    puts = [a.put(B_BOND, 30, data=b"x") for _ in range(300)]
-    sim.run(0.001)
-    assert len(peer.waiting) == len(puts)
+    sim, b, _, puts = waiting_for_a_restarted_peer(300, 1, mode)
     cut = sim.partition(["a.eth0"], ["b.eth0"])
     sim.run(seconds)
     sim.heal(cut)
