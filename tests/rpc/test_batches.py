@@ -46,7 +46,7 @@ class Taker:
     def __init__(self, node: Node, portal: int, bits: int) -> None:
         self.came: list[bytes] = []
         self.inbox = node.inbox(
-            portal, bits, size=16384, handler=lambda message: self.came.append(bytes(message.data))
+            portal, bits, size=1 << 18, handler=lambda message: self.came.append(bytes(message.data))
         )
 
     async def until(self, count: int) -> list[bytes]:
@@ -86,6 +86,21 @@ async def test_a_batch_is_no_larger_than_there_is_room_and_there_is_none_for_who
     for _ in range(3):
         none.add(frame, None, "m")
     assert (await taker.until(6))[3:] == [frame] * 3
+    taker.inbox.close()
+
+
+async def test_what_is_small_never_travels_with_what_is_large(nodes: Nodes) -> None:
+    """A message of much goes over the connection of bulk: what is small would wait there for its turn."""
+    taker = Taker(nodes[1], REPLY_PORTAL, 5)
+    lane = Lane(Lanes(Port(nodes[0].core)), 9, THERE, REPLY_PORTAL, 5, None, 1 << 18, lambda *failed: None)
+    large, small = (Reply(9, 1, 1, 1, data=bytes(size)).pack() for size in (16000, 400))
+    for frame in (small, large, small, small):
+        lane.add(frame, None, "m")
+    came = taker.came
+    while sum(len(frames_in(message)) for message in came) < 4:
+        await asyncio.sleep(0.001)
+    assert max(map(len, came)) == len(large), "it is in no batch"
+    assert sorted(len(frames_in(message)) for message in came) == [1, 1, 2]
     taker.inbox.close()
 
 

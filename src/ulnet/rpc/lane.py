@@ -14,6 +14,9 @@ from ulnet.wire.rpc import HEAD_SIZE, batch
 __all__ = ["Lane", "Lanes", "bound"]
 
 _MOST_TOGETHER: Final = 16  # frames: with more the other side would begin later than it could
+# Bytes: a frame beyond that is a message by itself. It may go as bulk does, and what is small is not to wait
+# behind other bulk with it.
+_ROOM: Final = 16384
 _PLACE: Final = 4  # bytes that a frame takes in a batch, beside its own
 
 
@@ -48,7 +51,8 @@ class Lanes:
 class Lane:
     """Frames of one session to one place, of which LNet acknowledges none: they leave together.
 
-    Several are one message of `room` bytes at most, if the other side knows that (`room` is not 0).
+    Several are one message of `room` bytes at most, and of 16 KiB, if the other side knows that (`room` is
+    not 0).
     Answers leave from the NID that was `asked`. `failed(owner, errno, text)` hears of each frame that failed.
     What is under way counts as that of `client`, else of `target`.
     """
@@ -87,7 +91,7 @@ class Lane:
         self.target: Nid = target
         self.asked: Nid | None = asked
         self.source: Nid | None = None if asked is None else bound(asked)
-        self.room: int = room
+        self.room: int = min(room, _ROOM)
         self.lanes: Lanes = lanes
         self._session = session
         self._portal = portal
