@@ -277,6 +277,8 @@ class UlnetComm(Comm):
         if count != _END:
             await self._have_room(data.nbytes)
         self._announced(number, count, limit, data)
+        if limit == SMALL:
+            await self.partner.moment()  # who writes little waits for no answer
 
     def _announced(self, number: int, count: int, limit: int, data: memoryview) -> None:
         if count == _END:

@@ -17,6 +17,8 @@ __all__ = ["SERVICE", "SLOTS", "Partner"]
 
 SERVICE: Final = "dask"
 SLOTS: Final = 1024  # calls under way to one process
+_MOMENT: Final = 0.01  # seconds that an answer for which nobody waits may wait for others
+_TOGETHER: Final = 16  # answers: so many leave at once
 
 
 class Partner:
@@ -28,6 +30,8 @@ class Partner:
         self.taken: int = 0  # bytes of what came from it and is not read yet
         self.lends: int = 0  # calls under way whose bulk it may fetch
         self.pieces: int = 0  # that it has fetched
+        self._moment = asyncio.Event()  # its end
+        self._together = 0  # answers that wait for it
         self._gone = gone
         self._client = Client(node, nid, SERVICE, slots=SLOTS)
         self._eye = asyncio.get_running_loop().create_task(self._watch())
@@ -41,6 +45,21 @@ class Partner:
             return (await self._client.call(method, data, bulk=bulk, progress=self._fetched)).data
         finally:
             self.lends -= 1
+
+    async def moment(self) -> None:
+        """A moment, which others wait for, too: their answers leave in one message then."""
+        self._together += 1
+        if self._together == 1:
+            asyncio.get_running_loop().call_later(_MOMENT, self._end_moment, self._moment)
+        if self._together == _TOGETHER:
+            self._end_moment(self._moment)
+        else:
+            await self._moment.wait()
+
+    def _end_moment(self, moment: asyncio.Event) -> None:
+        if moment is self._moment:
+            moment.set()
+            self._moment, self._together = asyncio.Event(), 0
 
     def _fetched(self, moved: int, total: int) -> None:
         self.pieces += 1
