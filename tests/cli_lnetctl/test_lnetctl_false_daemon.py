@@ -35,3 +35,37 @@ def test_what_is_no_document_is_one_error(
             assert "the answer cannot be understood: " in shown.err, words
             assert "errno: -71" in shown.err, words
     assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.requirement("cfg-010")
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [
+        (["explain", "--to", "10.0.0.1@tcp"], b'{"explain": 1}'),
+        (["explain", "--to", "10.0.0.1@tcp"], b'{"explain": {"from": "10.0.0.1@tcp"}}'),
+        (["explain", "--to", "10.0.0.1@tcp"], b'{"foo": 1}'),
+        (["routing", "show"], b'{"seconds left": 5, "routing": 1}'),
+        (["routing", "show"], b'{"seconds left": "x"}'),
+    ],
+)
+def test_a_document_of_another_kind_is_one_error(
+    words: list[str], result: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "socket"
+    with false_daemon(path, result):
+        for form in ([], ["--json"]) if words[0] == "explain" else ([],):
+            assert main(["--socket", str(path), *words, *form]) != 0
+            shown = capsys.readouterr()
+            assert shown.out == ""
+            assert "the answer cannot be understood: " in shown.err
+
+
+@pytest.mark.requirement("cfg-010")
+@pytest.mark.parametrize("result", [b'{"seconds left": 5}', b'{"seconds left": 5, "routing": [{"x": 1}]}'])
+def test_routing_that_has_no_state_has_not_started(
+    result: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "socket"
+    with false_daemon(path, result):
+        assert main(["--socket", str(path), "routing", "show"]) == 0
+    assert "routing will have stopped within 5 s" in capsys.readouterr().out

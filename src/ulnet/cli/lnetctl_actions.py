@@ -24,7 +24,7 @@ from ulnet.dlc import model
 from ulnet.dlc.client import Client, as_mapping, not_sent
 from ulnet.dlc.deadlines import deadline_of
 from ulnet.dlc.errors import DlcError, ErrorItem
-from ulnet.dlc.protocol import Reply
+from ulnet.dlc.protocol import Reply, document_of
 from ulnet.dlc.settings import SETTINGS
 from ulnet.dlc.yaml_out import PING, emit, emit_document
 
@@ -280,6 +280,10 @@ def _print_pings(request: model.Request, parsed: Parsed, reply: Reply) -> int:
 
 def _print_explanation(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     document = as_mapping(reply)
+    if document:
+        from ulnet.dlc.documents_explain import ExplainDocument
+
+        document_of(reply.result, ExplainDocument)  # else a false lnetd's is no more than a mapping
     if document and parsed.flag("json"):
         import json
 
@@ -296,9 +300,12 @@ def _print_routing(request: model.Request, parsed: Parsed, reply: Reply) -> int:
     left = as_mapping(reply).get("seconds left")
     if left is None or parsed.flag("json"):
         return _print(request, parsed, reply)
+    from ulnet.dlc.documents_routing import RoutingDocument
+
+    states = document_of(reply.result, RoutingDocument).routing
+    starts = bool(states) and states[-1].get("enable") == _STARTING
     document = as_mapping(reply)
     del document["seconds left"]
-    starts = document["routing"][-1]["enable"] == _STARTING
     sys.stdout.write(emit_document(document))
     sys.stdout.write(f"# routing will have {'started' if starts else 'stopped'} within {left} s\n")
     return report_errors(reply.errors)

@@ -114,7 +114,7 @@ class BufferPool:
 
     def serve_next(self) -> Transit | None:
         """Give the message whose turn it is a buffer, and answer it; None if there is none."""
-        dest = next(filter(self._may_take, self._queues), None)
+        dest = next(filter(self._may_take, self._queues), None) if self._counted < self.count else None
         if dest is None:
             return None
         queue = self._queues.pop(dest)
