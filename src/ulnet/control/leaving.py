@@ -111,10 +111,10 @@ class Leaving:
             self._state.timers.at(self._state.clock() + _GRACE, lambda: self._end_requests(late=True))
 
     def _end_some(self, over: deque[tuple[Md, int]]) -> None:
-        """End these, so many in a turn; what has ended, is bound anew, or left by another NI is let alone."""
+        """End these, so many in a turn, but what was answered, is bound anew, or left by another NI."""
         for _ in range(min(_AT_ONCE, len(over))):
             md, handle = over.popleft()
-            if md.handle == handle and _has_lost_its_ni(md):
+            if md.handle == handle and md.deadline_slot >= 0 and _has_lost_its_ni(md):
                 self._memory.md_unlink(md, errno.ENETDOWN)
         if over:
             self._state.defer(self._end_some, over)
