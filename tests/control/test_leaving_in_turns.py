@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from support.fabric import Fabric
+from support.fabric import Delivery, Fabric
 from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
-from ulnet.core.md import Md
+from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, TRUNCATE, Md
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import Nid
 
@@ -145,3 +145,42 @@ def test_a_request_whose_descriptor_was_given_back_before_its_answer_came_ends_a
         core.tick(fabric.clock.now)
     assert -100 in ended
     assert not md.linked
+
+
+@pytest.mark.requirement("cfg-020")
+def test_a_descriptor_that_serves_many_outlives_a_request_that_is_answered_before_its_turn() -> None:
+    """It ended though nothing was due any more, and was gone for the next request."""
+    fabric = Fabric()
+    many = NetTunables(peer_credits=1024, credits=2048)
+    core = fabric.node("10.0.0.1@tcp", "10.1.0.1@tcp1", tunables=many)
+    far = fabric.node("10.0.0.2@tcp", "10.1.0.2@tcp1", tunables=many)
+    own, second = Nid.parse("10.0.0.1@tcp"), Nid.parse("10.1.0.2@tcp1")
+    core.peers.add(FAR, [second])
+    entry = far.memory.me_attach(5, match_bits=7)
+    options = OP_GET | MANAGE_REMOTE | TRUNCATE
+    far.memory.md_attach(entry, bytearray(1), lambda event: None, options=options)
+    events: list[Event] = []
+    mds = [core.memory.md_bind(bytearray(1), events.append, threshold=INFINITE) for _ in range(MANY)]
+    for md in mds:
+        core.get(md, FAR, 5, 7, source=own)
+    while any(msg.md in mds for _, msg in fabric.wire):
+        fabric.step()
+    replies = {msg.wmd: msg for _, msg in fabric.wire}
+    fabric.wire.clear()
+    core.del_ni(own)
+    core.tick(fabric.clock.now)
+    fabric.clock.now += 1.1  # the grace is over
+    core.tick(fabric.clock.now)
+    assert sum(not md.linked for md in mds) == MOST
+    answered = mds[-1]
+    reply, target = replies[answered.wmd], core.nis[Nid.parse("10.1.0.1@tcp1")]
+    hdr = reply.hdr.copy()
+    hdr.wmd, hdr.src_nid, hdr.dest_nid = reply.wmd, second, target.nid
+    receiver = core.receiver(target, second)
+    assert receiver.begin(hdr, Delivery(fabric, far.nis[second], reply, target, core, receiver)) == 0
+    assert answered.replies_due == 0
+    while core.state.work_pending:
+        core.tick(fabric.clock.now)
+    told = [(event.kind, event.status) for event in events if event.md is answered]
+    assert told == [(EventKind.SEND, 0), (EventKind.REPLY, 0)]
+    assert [md for md in mds if md.linked] == [answered]

@@ -12,7 +12,7 @@ from ulnet.core.lnd import Payload
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.routing.forward import Forwarding
 from ulnet.nid import Nid
-from ulnet.sim import SimNode
+from ulnet.sim import Operation, SimNode
 from ulnet.wire.lnet import Header
 
 pytestmark = pytest.mark.pure  # methods of the core and of simulated nodes are replaced
@@ -149,3 +149,97 @@ def test_puts_that_wait_for_long_at_their_destination_outlive_a_gateway() -> Non
     sim.run(4.5)
     assert all(put.ok for put in puts)
     assert len(inbox.deliveries) == len(puts)
+
+
+def waiting(count: int, retries: int, at: float) -> tuple[list[SimNode], SimNode, SimNode, list[Operation]]:
+    """PUTs over so many gateways that have waited for memory for `at` seconds, a third of their time."""
+    sim = simulation()
+    last = range(7, 7 + count)
+    routers = [make_router(sim.node(f"r{one}", f"10.1.0.{one}@tcp1", f"10.2.0.{one}@tcp2")) for one in last]
+    client, server = sim.node("c", "10.1.0.1@tcp1"), sim.node("s", "10.2.0.1@tcp2")
+    add_route(client, "tcp2", [f"10.1.0.{one}@tcp1" for one in last])
+    add_route(server, "tcp1", [f"10.2.0.{one}@tcp2" for one in last])
+    sim.run(SETTLED)
+    client.core.settings.retry_count = retries
+    server.attach(PORTAL)
+    server.core.memory.set_lazy(PORTAL + 1)
+    for _ in range(2 * count):
+        client.put(server.nid, PORTAL, data=b"x")
+        sim.run(0.2)
+    puts = [client.put(server.nid, PORTAL + 1, data=b"", timeout=90) for _ in range(40)]
+    sim.run(at)
+    return routers, client, server, puts
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize(("count", "retries", "at"), [(2, 1, 29.0), (3, 2, 30.5), (3, 2, 32.5)])
+def test_copies_over_gateways_that_have_just_died_end_no_put_whose_own_gateway_is_well(
+    count: int, retries: int, at: float, silent: bool
+) -> None:
+    """They used up its attempts, and it ended with their error, though it was delivered."""
+    routers, client, server, puts = waiting(count, retries, at)
+    for router in routers[1:]:
+        router.kill(silent=silent)
+    client.sim.run(20)
+    lost = [put for put in puts if put.ended]
+    inbox = server.attach(PORTAL + 1)
+    client.sim.run(60)
+    assert [f"{put}: {put.status} {put.reason}" for put in lost] == []
+    assert [f"{put}: {put.status} {put.reason}" for put in puts if not put.ok] == []
+    assert len(inbox.deliveries) == len(puts)
+
+
+def over_the_first(puts: list[Operation]) -> list[Operation]:
+    """Those that have left over the gateway 10.1.0.7@tcp1."""
+    first = Nid.parse("10.1.0.7@tcp1")
+    own = [put for put in puts if put.md is not None and put.md.next_nid == first]
+    assert len(own) > 10
+    return own
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+@pytest.mark.parametrize(("at", "silent"), [(30.5, False), (30.5, True), (32.5, False)])
+def test_copies_that_all_fail_leave_a_put_to_its_gateway_that_is_well(at: float, silent: bool) -> None:
+    """More gateways had died than there were attempts."""
+    routers, client, server, puts = waiting(3, 1, 0.5)
+    own = over_the_first(puts)
+    client.sim.run(at - 0.5)
+    for router in routers[1:]:
+        router.kill(silent=silent)
+    client.sim.run(20)
+    server.attach(PORTAL + 1)
+    client.sim.run(60)
+    assert [f"{put}: {put.status} {put.reason}" for put in own if not put.ok] == []
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+def test_a_put_whose_copies_failed_has_all_its_attempts_when_its_own_gateway_goes() -> None:
+    """They were used up by the copies, and it ended with their error."""
+    (one, other), client, server, puts = waiting(2, 1, 0.5)
+    own = over_the_first(puts)
+    client.sim.run(28.5)
+    other.kill(silent=False)
+    client.sim.run(8)
+    assert not any(put.ended for put in puts)
+    other.restart()
+    client.sim.run(40)  # a check finds it
+    one.kill(silent=False)
+    client.sim.run(4)
+    server.attach(PORTAL + 1)
+    client.sim.run(5)
+    assert [f"{put}: {put.status} {put.reason}" for put in own if not put.ok] == []
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+def test_a_put_that_is_lost_after_its_copy_ends_when_that_fails_too() -> None:
+    """Its own gateway is well no more: nobody waits for an ACK from there."""
+    routers, client, _, puts = waiting(3, 2, 33.0)
+    one, *others = routers
+    one.kill(silent=True)
+    client.sim.run(15)  # its connections are given up
+    assert not any(put.ended for put in puts)
+    for router in others:
+        router.kill(silent=False)
+    client.sim.run(10)
+    assert {put.status for put in puts} == {-errno.ECONNREFUSED}

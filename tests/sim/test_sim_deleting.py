@@ -347,3 +347,27 @@ def test_puts_end_with_the_last_ni_wherever_they_left(gap: float) -> None:
     a.request(model.NetDel(nids=[A[0]], force=True))
     sim.run_until(lambda: all(put.ended for put in puts), 2)
     assert {put.status for put in puts} == {-errno.ENETDOWN}
+
+
+@pytest.mark.requirement("HEALTH-resend", "cfg-020")
+@pytest.mark.parametrize("gap", [0.6, 0.9])
+def test_the_grace_of_an_ni_that_was_deleted_before_ends_nothing_of_another_one(gap: float) -> None:
+    """What waited for answers to the NI that went last ended with the grace of the first one."""
+    nids = rails(3)
+    sim, a, b = met(1, LinkParams(rate=1e8, delay=1e-3), *nids, size=1_000_000, keep_data=False)
+    sim.partition(["a.eth1"], ["b.eth1"])
+    lost = a.get(nids[1][1], PORTAL, size=10, source=nids[0][1])
+    sim.run(0.01)
+    a.request(model.NetDel(nids=[nids[0][1]], force=True))
+    first = sim.now
+    sim.run(gap)
+    gets = [a.get(b.nid, PORTAL, size=1_000_000) for _ in range(100)]
+    sim.run(0.0022)  # all have left, half of them by either NI
+    a.request(model.NetDel(nids=[nids[0][2]], force=True))
+    second = sim.now
+    sim.run_until(lambda: lost.ended, 2)
+    assert sim.now - first < 1.1
+    assert not any(get.ended and not get.ok for get in gets)
+    sim.run_until(lambda: all(get.ended for get in gets), 2)
+    assert 1 <= sim.now - second < 1.2
+    assert sum(get.ok for get in gets) > len(gets) // 2

@@ -33,7 +33,7 @@ _PUSH_SENT = int(PeerFlag.PUSH_SENT)
 class Leaving:
     """Lets NIs of one node go; who deletes them asks `held` again and again, and gives up when it likes."""
 
-    __slots__ = ("_discovery", "_guard", "_memory", "_nis_changed", "_state")
+    __slots__ = ("_discovery", "_graces", "_guard", "_memory", "_nis_changed", "_state")
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Leaving:
         self._memory = memory
         self._discovery = discovery
         self._nis_changed = nis_changed
+        self._graces: dict[NI | None, float] = {}  # until when NIs that are gone have theirs
 
     def begin(self, nis: Sequence[NI]) -> None:
         """Begin: the NIs take nothing new from now on."""
@@ -85,36 +86,40 @@ class Leaving:
                 md = exchange.md
                 if md is not None and md.ni is ni and not md.refs:
                     self._memory.md_unlink(md, errno.ECONNRESET)
+        self._graces[ni] = self._state.clock() + _GRACE
         self._state.defer(self._end_requests)  # once those are on their way that are sent again
 
-    def _end_requests(self, late: bool = False) -> None:
+    def _end_requests(self) -> None:
         """End what has left by an NI that is gone, waits for one answer, and is not sent again.
 
         Where the peer knows another NI, its answer may come by that within a moment. A PUT that the peer
         would notice to have is left to the guard there, if that sends it again once there is a path.
         """
         if self._guard.due:  # copies of PUTs are made in turns: see then which have none
-            self._state.defer(self._end_requests, late)
+            self._state.defer(self._end_requests)
             return
-        waits, over, stranded = False, deque[tuple[Md, int]](), self._guard.stranded
+        now, over, stranded = self._state.clock(), deque[tuple[Md, int]](), self._guard.stranded
+        self._graces = {ni: end for ni, end in self._graces.items() if end > now}
+        ends = set()
         for md in list(self._memory.mds.values()):
             if md.deadline_slot >= 0 and _has_lost_its_ni(md) and md.acks_due + md.replies_due == 1:
                 put = md.put
                 waiting = put is not None and stranded.get(put) == put.queued_at
                 again = waiting or (put is not None and md.refs > 0 and is_identity(put.wmd))
-                if self._has_other_ni(md) and (again or not late):
-                    waits = True
-                else:
+                end = self._graces.get(md.ni)
+                if not self._has_other_ni(md) or (end is None and not again):
                     over.append((md, md.handle))
+                elif end is not None:
+                    ends.add(end)
         self._end_some(over)
-        if waits and not late:
-            self._state.timers.at(self._state.clock() + _GRACE, lambda: self._end_requests(late=True))
+        if ends:
+            self._state.timers.at(min(ends), self._end_requests)
 
     def _end_some(self, over: deque[tuple[Md, int]]) -> None:
-        """End these, so many in a turn; what has ended, is bound anew, or left by another NI is let alone."""
+        """End these, so many in a turn, but what was answered, is bound anew, or left by another NI."""
         for _ in range(min(_AT_ONCE, len(over))):
             md, handle = over.popleft()
-            if md.handle == handle and _has_lost_its_ni(md):
+            if md.handle == handle and md.deadline_slot >= 0 and _has_lost_its_ni(md):
                 self._memory.md_unlink(md, errno.ENETDOWN)
         if over:
             self._state.defer(self._end_some, over)

@@ -117,7 +117,20 @@ class Routing:
         peer = self._state.peers.find(gateway)
         for pni in list(peer.members.values()) if peer is not None else ():
             self._sender.leave(None, pni)
-        self._state.defer(self._sender.guard.look_behind, gateway, nets)
+        self._state.defer(self._look_behind, gateway, nets)
+
+    def _look_behind(self, gateway: Nid, nets: Collection[Net] | None) -> None:
+        """What was under way over a gateway, to those nets (None: any), may be lost."""
+        peer = self._state.peers.find(gateway)
+
+        def is_lost(put: Msg) -> bool:
+            goal, hop = put.hdr.dest_nid.net, put.next_nid
+            if peer is None or hop is None or goal == hop.net:
+                return False
+            return (nets is None or goal in nets) and peer.owns(hop)
+
+        if peer is not None:
+            self._sender.guard.copy_lost(is_lost)
 
     # Receiving -------------------------------------------------------------------------------------
 
@@ -171,9 +184,10 @@ class Routing:
             done(refused, None)
 
     def _look_over(self, peer: Peer) -> None:
-        """Copy PUTs that a gateway left unanswered for long over another one, once, as identities allow.
+        """Copy PUTs that a gateway left unanswered for long over another one, as identities allow.
 
-        The gateway answers for itself, and may swallow what it is to pass on.
+        The gateway answers for itself, and may swallow what it is to pass on. Or all is well, and the PUT
+        waits for memory: then what becomes of its copy, of which there is one at a time, costs it nothing.
         """
         memory, now, most = self._memory, self._state.clock(), self._state.settings.retry_count
         lost = {}
@@ -184,9 +198,10 @@ class Routing:
                     continue
                 late = md.deadline_slot >= 0 and now >= put.queued_at + _SHARE * memory.deadline_of(md, 0.0)
                 free = late and not put.exact and put.master is None and is_identity(put.wmd)
-                again = most > 0 and (put.attempts is None or not put.attempts.count)  # losses need the rest
-                if free and again and self.gateways.has_other(put):
+                first = put.copy_of is None and (put.attempts is None or not put.attempts.count)
+                if free and first and most > 0 and self.gateways.has_other(put):
                     lost[put] = put.queued_at
+                    self._health.resender.spare(put)
                     if pni.health:
                         self._health.overdue(md)
         self._sender.guard.copy_all(lost)

@@ -32,7 +32,7 @@ _LONGEST_PAUSE: Final = 5.0
 class Attempts:
     """What a message that failed remembers: its attempts, the pairs that it took, when it gives up."""
 
-    __slots__ = ("count", "deadline", "failure", "forsaken", "last", "pause", "tried")
+    __slots__ = ("count", "deadline", "failure", "forsaken", "last", "pause", "tried", "well")
 
     def __init__(self, deadline: float) -> None:
         self.count: int = 0
@@ -42,6 +42,7 @@ class Attempts:
         self.tried: list[tuple[NI, PeerNi]] = []
         self.failure: tuple[int, str] = (0, "")  # of the last copy of a PUT that failed for good
         self.forsaken: bool = False  # the peer that may have it has begun a new life
+        self.well: Msg | None = None  # the PUT itself, copied on suspicion, until its path is lost
 
     def pause_after(self, ni: NI, pni: PeerNi) -> float:
         """Seconds to wait after a failure on that pair."""

@@ -28,7 +28,10 @@ class Resender:
         self.pausing: dict[Msg, Timer] = {}
 
     def allows(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
-        """Whether msg, which failed on that pair, may be sent again; it is counted then."""
+        """Whether msg, which failed on that pair, may be sent again; it is counted then.
+
+        Not so that of a PUT that may be well, nor its copy's first failure on a pair.
+        """
         state = self._state
         limit = state.settings.retry_count
         if msg.exact or not limit or (msg.md is not None and msg.md.aborted):
@@ -37,15 +40,23 @@ class Resender:
         if attempts is None:
             attempts = msg.attempts = Attempts(msg.queued_at + self._patience(msg))
         pause = attempts.pause_after(ni, pni)
-        if attempts.count >= limit or state.clock() + pause >= attempts.deadline:
+        well = attempts.well
+        spared = well is not None and (msg is well or (msg.copy_of is well and not pause))
+        if (attempts.count >= limit and not spared) or state.clock() + pause >= attempts.deadline:
             state.stats.failed_resends += attempts.count > 0
             return False
-        attempts.count += 1
+        attempts.count += not spared
         attempts.last = (ni, pni)
         attempts.pause = pause
         if not pause:
             attempts.tried.append((ni, pni))
         return True
+
+    def spare(self, put: Msg) -> None:
+        """put may be well, and is to be copied: it keeps its attempts for losses."""
+        if put.attempts is None:
+            put.attempts = Attempts(put.queued_at + self._patience(put))
+        put.attempts.well = put
 
     def _patience(self, msg: Msg) -> float:
         timeout = msg.md.timeout if msg.md is not None else None

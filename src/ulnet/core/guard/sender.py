@@ -7,21 +7,21 @@ as copies, which say that they are. The owner of the memory hears of the origina
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.guard.identity import AGAIN, Guarded, again, is_identity
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
-from ulnet.core.msg import Msg
+from ulnet.core.msg import Attempts, Msg
 from ulnet.core.ni import NI
 from ulnet.core.path_load import PathLoad, take_answered
 from ulnet.core.peer import PeerNi
 from ulnet.core.selection.criteria import is_stalled
 from ulnet.core.state import NodeState
 from ulnet.core.status import HealthStatus
-from ulnet.nid import Net, Nid
+from ulnet.nid import Nid
 from ulnet.wire.lnet import NO_WMD, MsgType
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ class SenderGuard:
         False if msg may be with another life of the peer already, so that this one must not get it.
         """
         md = msg.md
-        if md is None or msg.wmd is NO_WMD or msg.template.type != _PUT:
-            return True
-        if md.used and md.put is not msg:
+        if md is None or msg.wmd is NO_WMD or msg.template.type != _PUT or (md.used and md.put is not msg):
             return True
         if md.put is msg and msg.wmd[15] == AGAIN:
             known = msg.wmd[13:15] == peer.guard
@@ -78,8 +76,7 @@ class SenderGuard:
     @staticmethod
     def is_answered(msg: Msg) -> bool:
         """Whether the ACK of msg came while it waited to set out again."""
-        md = msg.md
-        return md is not None and msg.wmd[15] == AGAIN and md.put is not msg
+        return msg.md is not None and msg.wmd[15] == AGAIN and msg.md.put is not msg
 
     def mark(self, msg: Msg) -> None:
         """msg may have left, and sets out again."""
@@ -99,12 +96,13 @@ class SenderGuard:
 
     def _look(self) -> None:
         doubts, self._doubts = self._doubts, set()
-        lost = {}
-        for put, ni, hop in self._under_way():
+
+        def is_lost(put: Msg) -> bool:
+            ni, hop = put.ni, put.next_nid
             ways = ((ni, hop, None), (ni, hop, put.hdr.dest_nid), (ni, None, None), (None, hop, None))
-            if not doubts.isdisjoint(ways):
-                lost[put] = put.queued_at
-        self.copy_all(lost)
+            return not doubts.isdisjoint(ways)
+
+        self.copy_lost(is_lost)
         self._unload(doubts)
 
     def _unload(self, doubts: set[tuple[NI | None, Nid | None, Nid | None]]) -> None:
@@ -124,22 +122,18 @@ class SenderGuard:
                 md.in_flight.remove(one)
                 one.abandon()
 
-    def look_behind(self, gateway: Nid, nets: Collection[Net] | None) -> None:
-        """What was under way over a gateway, to those nets (None: any), may be lost."""
-        peer = self._state.peers.find(gateway)
+    def copy_lost(self, is_lost: Callable[[Msg], bool]) -> None:
+        """Copy PUTs under way that may be lost, as far as the peer would notice to have them already."""
         lost = {}
-        for put, _, hop in self._under_way() if peer is not None else ():
-            goal = put.hdr.dest_nid.net
-            if goal != hop.net and (nets is None or goal in nets) and peer is not None and peer.owns(hop):
-                lost[put] = put.queued_at
-        self.copy_all(lost)
-
-    def _under_way(self) -> Iterator[tuple[Msg, NI, Nid]]:
-        """PUTs that the peer would notice to have already, each with its way."""
         for md in self._memory.mds.values() if self._state.running else ():
             put = None if md.aborted else md.put
-            if put is not None and put.ni is not None and put.next_nid is not None and is_identity(put.wmd):
-                yield put, put.ni, put.next_nid
+            attempts = put.attempts if put is not None else None
+            for one in (put, attempts.well if attempts is not None else None):
+                if one is not None and one.ni is not None and is_identity(one.wmd) and is_lost(one):
+                    lost[one] = one.queued_at
+                    if attempts is not None and attempts.well is one:
+                        attempts.well = None
+        self.copy_all(lost)
 
     def copy_all(self, lost: dict[Msg, float]) -> None:
         """Copy these behind those that are due."""
@@ -170,17 +164,12 @@ class SenderGuard:
             self._look_later(put)
             return
         if pni.peer.gone or not self._parts.allows(put, ni, pni):
+            self._back(md, attempts)
             return
         msg = Msg(put.template)
-        msg.wmd = again(put.wmd)
-        msg.md = md
-        msg.target = put.target
-        msg.cpt = put.cpt
-        msg.payload = put.payload
-        msg.source = put.source
-        msg.attempts = put.attempts
-        msg.copy_of = put
-        msg.master = put.master
+        msg.wmd, msg.payload, msg.md = again(put.wmd), put.payload, md
+        msg.target, msg.source, msg.cpt = put.target, put.source, put.cpt
+        msg.attempts, msg.master, msg.copy_of = put.attempts, put.master, put
         put.copied = True
         md.put = msg
         md.refs += 1
@@ -202,6 +191,16 @@ class SenderGuard:
         stranded, self.stranded = self.stranded, {}
         self.copy_all(stranded)
 
+    def _back(self, md: Md, attempts: Attempts | None) -> bool:
+        """Leave md's PUT to the original, if that is well: it has all its attempts yet."""
+        well = attempts.well if attempts is not None else None
+        if attempts is None or well is None or well.next_nid is None:
+            return False
+        md.put, md.ni, well.copied, attempts.count = well, well.ni, False, 0
+        self.mark(well)
+        self._memory.went(md, well.next_nid)
+        return True
+
     def copy_ended(self, msg: Msg, md: Md, status: HealthStatus, err: int = 0, reason: str = "") -> None:
         """A copy was sent, or failed for good: then its original's end counts again."""
         original, attempts = msg.copy_of, msg.attempts
@@ -209,7 +208,7 @@ class SenderGuard:
         assert attempts is not None
         if status and not msg.copied:
             original.copied = False
-            if md.put is msg:
+            if md.put is msg and not self._back(md, attempts):
                 attempts.failure = err or errno.EIO, reason
                 md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
                 self.mark(original)
