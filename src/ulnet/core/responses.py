@@ -89,9 +89,10 @@ class Responses:
             if not there:
                 del self._hops[nid]
 
-    def at_hop(self, nid: Nid) -> list[Md]:
-        """The descriptors whose last message went by that next hop, the longest there first."""
-        return list(self._hops.get(nid, ()))
+    def at_hop(self, nid: Nid | None) -> list[Md]:
+        """The descriptors whose last message went by that next hop (None: any), the longest there first."""
+        hops = self._hops.values() if nid is None else (self._hops.get(nid, {}),)
+        return [md for there in hops for md in there]
 
     def awaits(self, nid: Nid) -> bool:
         """Whether an answer is due for something that left for that next hop."""

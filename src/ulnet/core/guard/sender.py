@@ -125,7 +125,7 @@ class SenderGuard:
     def copy_lost(self, is_lost: Callable[[Msg], bool]) -> None:
         """Copy PUTs under way that may be lost, as far as the peer would notice to have them already."""
         lost = {}
-        for md in self._memory.mds.values() if self._state.running else ():
+        for md in self._memory.at_hop(None) if self._state.running else ():
             put = None if md.aborted else md.put
             attempts = put.attempts if put is not None else None
             for one in (put, attempts.well if attempts is not None else None):
