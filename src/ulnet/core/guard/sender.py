@@ -137,9 +137,9 @@ class SenderGuard:
     def _under_way(self) -> Iterator[tuple[Msg, NI, Nid]]:
         """PUTs that the peer would notice to have already, each with its way."""
         for md in self._memory.mds.values() if self._state.running else ():
-            put = None if md.aborted else md.put
-            if put is not None and put.ni is not None and put.next_nid is not None and is_identity(put.wmd):
-                yield put, put.ni, put.next_nid
+            path = None if md.aborted or md.put is None else md.put.path  # none of what leaves a queue
+            if path is not None and md.put is not None and is_identity(md.put.wmd):
+                yield md.put, path.ni, path.next_nid
 
     def copy_all(self, lost: dict[Msg, float]) -> None:
         """Copy these behind those that are due."""
@@ -154,6 +154,7 @@ class SenderGuard:
             self._state.defer(self._copy_due)  # first, as a driver may raise something
         for put in first:
             md, ni, pni, anew = put.md, put.ni, put.peer_ni, put.queued_at != self.due.pop(put, None)
+            anew = anew or (ni is not None and put.path is None)  # it has its turn to be, soon
             if ni is None and md is not None and not md.refs and put.attempts is not None:
                 ni, pni = next(reversed(put.attempts.tried), (None, None))  # it ended before its copy did
             if not anew and md and md.put is put and not md.aborted and ni is not None and pni is not None:
