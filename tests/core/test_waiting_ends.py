@@ -22,6 +22,8 @@ def run(fabric, node, seconds):
         node.tick(fabric.clock.now)
     fabric.clock.now = end
     node.tick(end)
+    while node.state.work_pending:
+        node.tick(end)
 
 
 def ended(results):

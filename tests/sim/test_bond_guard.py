@@ -10,11 +10,11 @@ import pytest
 
 from support.bonded import ScriptedBond, bond_of, bond_yaml, bonded
 from support.resets import reset
+from ulnet.core.credits import Credits
 from ulnet.core.faults import Fault, FaultKind
 from ulnet.core.guard.identity import AGAIN, FIRST, is_identity, tag_of
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
-from ulnet.core.sender import Sender
 from ulnet.core.status import HealthStatus
 from ulnet.nid import ANY_NID, Nid
 from ulnet.sim import LinkParams, Simulation
@@ -295,7 +295,7 @@ def test_what_a_restart_of_the_peer_ends_is_not_charged_here(silent: bool) -> No
     b.restart()
     assert lowest(sim, a) == 1000
     sim.run_until_quiet(2000)
-    assert any("its former life may have the message" in put.reason for put in puts)
+    assert any("the peer was restarted" in put.reason for put in puts)
     assert not any(bond_of(a).ni.health_stats.by_status)
 
 
@@ -627,7 +627,7 @@ def test_a_hello_of_another_life_lets_what_waits_on_a_path_stay_there(
     pni = a.core.peers.find_ni(m.nid)
     assert pni is not None and len(pni.tx_queue) > 100
     left = []
-    monkeypatch.setattr(Sender, "leave", lambda sender, ni, pni: left.append(pni))
+    monkeypatch.setattr(Credits, "leave", lambda credits, ni, pni: left.append(pni))
     for _ in range(3):
         hello()
         sim.run(0.3)

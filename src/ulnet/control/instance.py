@@ -557,7 +557,7 @@ class LNet:
         pni = self.peers.find_ni(nid)
         if pni is not None:
             if leave:
-                self._sender.leave(ni, pni)
+                self._sender.credits.leave(ni, pni)
             self._sender.guard.lost(ni, nid, dest)
 
     def peer_restarted(self, nid: Nid, heard: bool = True) -> None:
@@ -571,7 +571,7 @@ class LNet:
         self.memory.forsake(nid)
         if pni is not None:
             for member in pni.peer.members.values():
-                self._sender.leave(None, member)  # named for the former life, and sent again perhaps
+                self._sender.credits.leave(None, member)  # named for the former life, and sent again perhaps
             self.state.defer(self._verify, pni.peer)
 
     def _verify(self, peer: Peer) -> None:

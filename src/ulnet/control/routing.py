@@ -116,7 +116,7 @@ class Routing:
         """A gateway lost nets, or is dead (None): what waits for it leaves, what has left may be lost."""
         peer = self._state.peers.find(gateway)
         for pni in list(peer.members.values()) if peer is not None else ():
-            self._sender.leave(None, pni)
+            self._sender.credits.leave(None, pni)
         self._state.defer(self._look_behind, gateway, nets)
 
     def _look_behind(self, gateway: Nid, nets: Collection[Net] | None) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from math import inf
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.faults import Fate, FaultInjector
-from ulnet.core.msg import Msg
+from ulnet.core.msg import ANSWERS, Msg
 from ulnet.core.ni import NI, TxQueue
 from ulnet.core.path import Path
 from ulnet.core.peer import PeerNi
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Credits"]
 
-_EIO: Final = errno.EIO
 _PATROL: Final = 1.0  # seconds between looks at messages that wait
+_AT_ONCE: Final = 64  # messages that leave in one turn of the loop
 
 
 class Credits:
@@ -36,7 +36,7 @@ class Credits:
     read no answers: while half of an NI's credits are held by answers, further answers need none.
     """
 
-    __slots__ = ("_faults", "_parts", "_patrol", "_state", "_waited_for")
+    __slots__ = ("_faults", "_leaving", "_parts", "_patrol", "_state", "_waited_for")
 
     def __init__(self, state: NodeState, faults: FaultInjector, parts: Parts) -> None:
         self._state = state
@@ -44,6 +44,7 @@ class Credits:
         self._parts = parts
         self._waited_for: dict[PeerNi, None] = {}  # those whose credits messages wait for, or did lately
         self._patrol: Timer | None = None  # when to look for messages that have waited for too long
+        self._leaving: deque[Msg] = deque()  # they wait no more, and have their turn to set out anew, or end
 
     # Taking ----------------------------------------------------------------------------------------
 
@@ -67,8 +68,7 @@ class Credits:
             self._look_soon()
             if not may_go:
                 return
-            msgs = msgs[:may_go]
-            count = may_go
+            msgs, count = msgs[:may_go], may_go
         self._enter_ni(path, msgs, count, False)
 
     def _enter_ni(self, path: Path, msgs: list[Msg], count: int, waited: bool) -> None:
@@ -116,13 +116,13 @@ class Credits:
         ni.lnd.send(ni, msgs)
 
     def _hand_over_late(self, path: Path, msg: Msg) -> None:
-        """The turn of a message that waited has come, unless it is over."""
+        """The turn of a message that waited, or was kept by a fault rule, has come, unless it is over."""
         if self._is_over(msg, self._state.clock()):
             self._fail_over(msg)
         else:
             self._hand_over(path, [msg])
 
-    # Who waits for too long ------------------------------------------------------------------------
+    # Who waits for too long, or leaves -------------------------------------------------------------
 
     def _look_soon(self) -> None:
         """Messages begin to wait."""
@@ -136,21 +136,45 @@ class Credits:
 
     def _look(self) -> None:
         """End those that wait and are past their deadlines, or unlinked."""
-        self._patrol = None
-        for msg in self._take_waiting(None, None, self._state.clock()):
-            self._fail_over(msg)
+        self._patrol, now = None, self._state.clock()
+        self._let_go(self._take_waiting(None, None, lambda msg: self._is_over(msg, now)))
         self._waited_for = {pni: None for pni in self._waited_for if pni.tx_queue}
         queues = (queue for ni in self._state.nis.values() for queue in ni.tx_queues)
         if self._waited_for or any(queue.waiting for queue in queues):
             self._look_soon()
 
+    def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
+        """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew, soon."""
+        if pni is None or pni.tx_queued_bytes:
+            self._let_go(self._take_waiting(ni, pni, _may_go_elsewhere))
+
+    def _let_go(self, msgs: list[Msg]) -> None:
+        """These are in no queue any more: they have their turn behind those that have left before."""
+        if msgs and not self._leaving:
+            self._state.defer(self._let_some_go)
+        self._leaving += msgs
+
+    def _let_some_go(self) -> None:
+        """So many end, or set out anew, in a turn; all do when the node shuts down."""
+        leaving, now = self._leaving, self._state.clock()
+        for _ in range(min(_AT_ONCE, len(leaving)) if self._state.running else len(leaving)):
+            msg = leaving.popleft()
+            self._settle(msg)
+            if self._state.running and self._is_over(msg, now):
+                self._fail_over(msg)
+            else:
+                self._state.defer(self._parts.set_out_anew, msg)
+        if leaving:
+            self._state.defer(self._let_some_go)
+
     @staticmethod
     def _is_over(msg: Msg, now: float) -> bool:
         """Whether nobody wants a message to leave any more: it is past its deadline, or was unlinked."""
         md, ni = msg.md, msg.ni
+        late = ni is not None and now > msg.queued_at + ni.patience
         if md is None:
-            return (msg.transit is not None and now > msg.transit.deadline) or _is_late(msg, ni, now)
-        return bool(md.aborted) or (md.timeout is None and _is_late(msg, ni, now))
+            return late or (msg.transit is not None and now > msg.transit.deadline)
+        return bool(md.aborted) or (late and md.timeout is None)
 
     def _fail_over(self, msg: Msg) -> None:
         if msg.md is not None and msg.md.aborted:
@@ -165,19 +189,12 @@ class Credits:
 
     def _struck(self, path: Path, msg: Msg) -> bool:
         """Whether a fault rule fails the message or keeps it for a while."""
-        fate = self._faults.send(msg, path.ni, lambda: self._go_on(path, msg))
+        fate = self._faults.send(msg, path.ni, lambda: self._hand_over_late(path, msg))
         if isinstance(fate, HealthStatus):
             msg.unsent = False  # the status alone decides, as if the message had left
             text = "a fault rule dropped the message"
-            self._state.defer(self._parts.completed, [msg], fate, _EIO, text)
+            self._state.defer(self._parts.completed, [msg], fate, errno.EIO, text)
         return fate is not Fate.PASSES
-
-    def _go_on(self, path: Path, msg: Msg) -> None:
-        """A fault rule has kept the message for long enough."""
-        if msg.md is not None and msg.md.aborted:
-            self._fail_over(msg)
-        else:
-            self._hand_over(path, [msg])
 
     def awaits_connection(self, msgs: list[Msg]) -> None:
         """Their driver has to connect first: who waits for credits of their NI has its turn, soon."""
@@ -264,73 +281,70 @@ class Credits:
             assert msg.path is not None
             self._enter_ni(msg.path, [msg], 1, True)
 
-    # Leaving ---------------------------------------------------------------------------------------
-
-    def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
-        """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew, soon."""
-        for msg in self._take_waiting(ni, pni) if pni is None or pni.tx_queued_bytes else ():
-            self._state.defer(self._parts.set_out_anew, msg)
-
-    def _take_waiting(self, ni: NI | None, pni: PeerNi | None, now: float = -inf) -> list[Msg]:
-        """Remove those messages from all queues: who waits for one destination stays in order.
-
-        With `now`, only those that are over by then.
-        """
+    def _take_waiting(self, ni: NI | None, pni: PeerNi | None, goes: Callable[[Msg], bool]) -> list[Msg]:
+        """Remove those messages from all queues, if they go: who waits for one destination stays in order."""
         self._parts.uncork()
-        on_nis: list[Msg] = []
+        waited: list[Msg] = []
         for one in (ni,) if ni is not None else self._state.nis.values():
             for queue in one.tx_queues:
                 if queue.waiting:
-                    out = _take_out(queue.waiting, None, pni, now)
+                    out = _take_out(queue.waiting, None, pni, goes)
                     queue.credits += len(out)
                     one.tx_credits += len(out)
-                    on_nis += out
+                    waited += out
                     self._state.defer(self._serve_ni, queue, 0)  # answers that need none may be first now
-        on_peers: list[Msg] = []
+        on_nis = len(waited)
         for peer_ni in (pni,) if pni is not None else list(self._waited_for):
             if peer_ni.tx_queue:
-                out = _take_out(peer_ni.tx_queue, ni, None, now)
+                out = _take_out(peer_ni.tx_queue, ni, None, goes)
                 peer_ni.tx_credits += len(out)
-                on_peers += out
-        for msg in on_nis:
+                waited += out
+        for msg in waited:
+            msg.committed = False
+            msg.path = None  # an ACK that comes before it sets out anew must not take it for sent
+        for msg in waited[:on_nis]:
             assert msg.peer_ni is not None
             msg.peer_ni.tx_credits += 1
             self._serve_peer(msg.peer_ni, 1)
-        waited = [*on_nis, *on_peers]
-        for msg in waited:
-            path = msg.path
-            assert path is not None
-            msg.committed = False
-            msg.path = None  # an ACK that comes before it sets out anew must not take it for sent
-            path.ni.refs -= 1
-            path.peer_ni.refs -= 1
-            path.peer_ni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE
-            path.peer_ni.answers -= path.answers
-            self._state.answers -= path.answers
         return waited
 
-    def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
-        """Give an NI other CPTs, with fresh queues; what waited on it sets out anew.
+    def _settle(self, msg: Msg) -> None:
+        """A message that was taken out of a queue is none of its path's any more."""
+        ni, pni, answers = msg.ni, msg.peer_ni, msg.hdr.type in ANSWERS
+        assert ni is not None and pni is not None
+        ni.refs -= 1
+        pni.refs -= 1
+        pni.tx_queued_bytes -= msg.hdr.payload_length + HEADER_SIZE
+        pni.answers -= answers
+        self._state.answers -= answers
 
-        At once, for what is sent next must not overtake it. Those that wait for a peer's credit do so, too:
-        they would enter the former queues.
+    def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
+        """Give an NI other CPTs, with fresh queues; what waited for it, or for a peer, sets out anew.
+
+        At once, for what is sent next must not overtake it.
         """
         self._state.generation.invalidate("an NI has other CPTs")
-        waited = self._take_waiting(ni, None)
+        waited = self._take_waiting(ni, None, lambda _: True)
         ni.replace_cpts(cpts)
         for msg in waited:
+            self._settle(msg)
             self._parts.set_out_anew(msg)
 
 
-def _is_late(msg: Msg, ni: NI | None, now: float) -> bool:
-    return ni is not None and now > msg.queued_at + ni.patience
+def _may_go_elsewhere(msg: Msg) -> bool:
+    """Not so an answer from the NI that was asked, while that is well, to the NID that asked."""
+    path, ni = msg.path, msg.ni
+    if path is None or ni is None or not path.answers or msg.attempts is not None or path.route is not None:
+        return True
+    return path.source != ni.nid or ni.fatal or not ni.active
 
 
-def _take_out(queue: deque[Msg], ni: NI | None, pni: PeerNi | None, now: float) -> list[Msg]:
-    """Remove and return the messages of that NI or peer NI (None: any), with `now` if they are over."""
-    chosen: list[Msg] = []
-    for _ in range(len(queue)):
-        msg = queue.popleft()
-        goes = (ni is None or msg.ni is ni) and (pni is None or msg.peer_ni is pni)
-        (chosen if goes and (now < 0 or Credits._is_over(msg, now)) else queue).append(msg)
-    return chosen
+def _take_out(queue: deque[Msg], ni: NI | None, pni: PeerNi | None, goes: Callable[[Msg], bool]) -> list[Msg]:
+    """Remove and return the messages of that NI or peer NI (None: any), if they go."""
+    out = [m for m in queue if (ni is None or m.ni is ni) and (pni is None or m.peer_ni is pni) and goes(m)]
+    if out:
+        gone = set(out)
+        stay = [msg for msg in queue if msg not in gone]
+        queue.clear()
+        queue.extend(stay)
+    return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ulnet.core.msg import NO_PAYLOAD, Msg
+from ulnet.core.msg import ANSWERS, NO_PAYLOAD, Msg
 from ulnet.wire.lnet import HEADER_SIZE, Header, MsgType
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ __all__ = ["LIGHT", "Path", "load_of"]
 
 LIGHT: Final = 4096  # bytes of payload from which a message counts as load where there is no choice of paths
 _GET: Final = int(MsgType.GET)
-_ACK: Final = int(MsgType.ACK)
-_REPLY: Final = int(MsgType.REPLY)
 _NO_HEADER: Final = Header(-1)
 _MOST_FREE: Final = 256  # messages that a path keeps for the next ones
 
@@ -87,7 +85,7 @@ class Path:
         hop: bool = False,
     ) -> None:
         self.kind: int = kind
-        self.answers: bool = kind in (_ACK, _REPLY)
+        self.answers: bool = kind in ANSWERS
         self.ni: NI = ni
         self.peer_ni: PeerNi = peer_ni
         self.final: PeerNi = final

@@ -8,6 +8,8 @@ to them is corked, and goes to the driver together behind it.
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from math import inf, nextafter
 from typing import TYPE_CHECKING, Final
 
 from ulnet.core.credits import Credits
@@ -39,8 +41,6 @@ REPLY_BIT: Final = 1  # in `response_tracking`
 ACK_BIT: Final = 2
 _PUT: Final = int(MsgType.PUT)
 _GET: Final = int(MsgType.GET)
-_ACK: Final = int(MsgType.ACK)
-_REPLY: Final = int(MsgType.REPLY)
 _WIDTHS: Final = {"match_bits": 64, "offset": 32, "hdr_data": 64, "pid": 32}
 
 
@@ -323,10 +323,8 @@ class Sender:
         key = Key(kind, source, exact, ping, via, template.dest_pid, cpt)
         paths = self._finder.find(dest, key)
         if not self._finder.is_valid(paths):
-            try:
+            with suppress(LNetError):  # the message is told, when it sets out
                 self._finder.fill(paths)
-            except LNetError:
-                pass  # the message is told, when it sets out
         paths.ask(template)
         if source is None and not (exact or ping):
             if kind == _PUT:
@@ -430,25 +428,21 @@ class Sender:
         except LNetError as refusal:
             self.fail(msg, refusal.errno, refusal.text)
             return
-        if path.final is path.peer_ni or not self._waits_for_gateway(msg, path):
+        hop = path.peer_ni.peer  # a gateway may have to be discovered first
+        asks = path.final is not path.peer_ni and not hop.settled and self._finder.asks_first(path.final)
+        if not (asks and self._parts.hold(msg, hop)):
             self._set_out(msg, path)
-
-    def _waits_for_gateway(self, msg: Msg, path: Path) -> bool:
-        """Whether the gateway has to be discovered first."""
-        hop = path.peer_ni.peer
-        return not hop.settled and self._finder.asks_first(path.final) and self._parts.hold(msg, hop)
 
     def _set_out(self, msg: Msg, path: Path) -> None:
         """A message that did not have its path from the beginning goes by that one."""
         path.take(msg)
-        now = self._state.clock()
         md = msg.md
         if md is not None:
             md.ni = path.ni
             if md.deadline_slot >= 0 or md.acks_due or md.replies_due:
                 md.asks(path.final)
                 self._memory.went(md, path.next_nid)
-        self.submit(path, [msg], now)
+        self.submit(path, [msg], self._state.clock())
 
     def _choose(self, msg: Msg, dest: PeerNi) -> Path:
         """The path of msg. Raises LNetError."""
@@ -491,7 +485,8 @@ class Sender:
                 path.final.peer.generation.invalidate("it knows one of our NIs")
         if path.peer_ni.unhealthy:
             self._parts.posted(path.peer_ni)
-        self.credits.take(path, msgs, count, _size_of(msgs) if path.hop else path.size * count)
+        size = sum([HEADER_SIZE + msg.hdr.payload_length for msg in msgs]) if path.hop else path.size * count
+        self.credits.take(path, msgs, count, size)
 
     def cork(self) -> None:
         """Handlers are called next, one after the other: what they send leaves behind them."""
@@ -558,19 +553,17 @@ class Sender:
 
     def set_out_anew(self, msg: Msg) -> None:
         """msg, which holds no credits any more, has not left its path: it takes another one."""
-        ni, pni = msg.ni, msg.peer_ni
+        ni, pni, since = msg.ni, msg.peer_ni, msg.queued_at
         self.loads.end(msg)
         msg.path = msg.ni = msg.peer_ni = None
         if ni is not None and msg.source == ni.nid and not ni.active and msg.template.type not in ANSWERS:
             self.fail(msg, errno.ENETDOWN, f"the local interface {ni.nid} was removed")
             return
         self.relaunch(msg)
+        if msg.committed:  # it waits since then; not the very same time, which tells the guard of another
+            msg.queued_at = nextafter(since, inf)
         if ni is not None and pni is not None:
             self._parts.moved(msg, ni, pni)
-
-    def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
-        """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew."""
-        self.credits.leave(ni, pni)
 
     def take_back(self, msg: Msg) -> None:
         """A driver gives msg back without having sent any of it: it sets out anew, and nobody is to blame."""
@@ -582,10 +575,6 @@ class Sender:
         """End msg with that errno, soon: never in its caller's stack. Nobody's health suffers."""
         status = HealthStatus.REMOTE_ERROR if err == errno.EHOSTUNREACH else HealthStatus.LOCAL_ERROR
         self._state.defer(self._parts.end, msg, status, err, reason)
-
-
-def _size_of(msgs: list[Msg]) -> int:
-    return sum([HEADER_SIZE + msg.hdr.payload_length for msg in msgs])
 
 
 def _too_wide(**numbers: int) -> LNetError:

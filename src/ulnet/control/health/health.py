@@ -71,7 +71,8 @@ class Health:
         )
         self.recovery: Recovery = recovery
         self.values: Values = Values(state, recovery, status_changed)
-        self._machines = Machines(state, self._notices, status_changed, sender.leave, recovery.admit_peer)
+        leave = sender.credits.leave
+        self._machines = Machines(state, self._notices, status_changed, leave, recovery.admit_peer)
         self.rates: Rates = Rates(state, self._machines, Unanswered(memory, sender.uncork), sender.uncork)
         self.resender: Resender = Resender(state, self.send_again)
         self.again: SenderGuard = sender.guard
@@ -223,14 +224,15 @@ class Health:
             ni.patience = float(settings.transaction_timeout)
 
     def _charge(self, rule: Rule, ni: NI, pni: PeerNi) -> None:
+        before = ni.health, pni.health, pni.state
         if rule.local and ni.active:
             self.values.lower_ni(self._state.nis.get(pni.nid, ni))  # the NI that another one asked
         if rule.peer and pni.nid not in self._state.nis:
             if len(pni.peer.members) > 1 or self._gateways.always_judged(pni):
                 self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
-        if pni.peer.multi_rail:
-            self._sender.leave(ni, pni)
+        if pni.peer.multi_rail and before != (ni.health, pni.health, pni.state):  # else all chooses as it did
+            self._sender.credits.leave(ni, pni)
 
     def _may_help(self, msg: Msg, rule: Rule, pni: PeerNi) -> bool:
         """Whether another attempt is safe, and there is another path: with one NI, or one NID, there is none.
@@ -345,7 +347,7 @@ class Health:
             self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
             if pni.peer.multi_rail:
-                self._sender.leave(None, pni)  # only what has left is sent twice
+                self._sender.credits.leave(None, pni)  # only what has left is sent twice
             self.again.lost(None, pni.nid)
         elif pni.heard_at < 0:
             self.values.set_peer(pni, MAX_HEALTH)
@@ -355,7 +357,7 @@ class Health:
         self.recovery.release_peer(pni)
         self.presence.forget(pni)
         if not pni.peer.gone and pni.peer.multi_rail:  # it lives on without that NID
-            self._sender.leave(None, pni)
+            self._sender.credits.leave(None, pni)
             self.again.lost(None, pni.nid)
 
     def settings_changed(self) -> None:

@@ -31,7 +31,7 @@ class Paths:
         """The driver sees no progress from ni to the next hop nid."""
         pni = self._change(ni, nid, True)
         if pni is not None:
-            self._sender.leave(ni, pni)
+            self._sender.credits.leave(ni, pni)
             self._sender.guard.lost(ni, nid)
 
     def moving(self, ni: NI, nid: Nid) -> None:

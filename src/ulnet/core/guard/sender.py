@@ -129,7 +129,7 @@ class SenderGuard:
             put = None if md.aborted else md.put
             attempts = put.attempts if put is not None else None
             for one in (put, attempts.well if attempts is not None else None):
-                if one is not None and one.ni is not None and is_identity(one.wmd) and is_lost(one):
+                if one and one.ni and one.path and is_identity(one.wmd) and is_lost(one):  # else it leaves a queue
                     lost[one] = one.queued_at
                     if attempts is not None and attempts.well is one:
                         attempts.well = None
@@ -148,6 +148,7 @@ class SenderGuard:
             self._state.defer(self._copy_due)  # first, as a driver may raise something
         for put in first:
             md, ni, pni, anew = put.md, put.ni, put.peer_ni, put.queued_at != self.due.pop(put, None)
+            anew = anew or (ni is not None and put.path is None)  # it has its turn to be, soon
             if ni is None and md is not None and not md.refs and put.attempts is not None:
                 ni, pni = next(reversed(put.attempts.tried), (None, None))  # it ended before its copy did
             if not anew and md and md.put is put and not md.aborted and ni is not None and pni is not None:
