@@ -98,9 +98,8 @@ class SenderGuard:
         doubts, self._doubts = self._doubts, set()
 
         def is_lost(put: Msg) -> bool:
-            ni, hop = put.ni, put.next_nid
-            ways = ((ni, hop, None), (ni, hop, put.hdr.dest_nid), (ni, None, None), (None, hop, None))
-            return not doubts.isdisjoint(ways)
+            ni, to, dest = put.ni, put.next_nid, put.hdr.dest_nid
+            return not doubts.isdisjoint([(ni, to, None), (ni, to, dest), (ni, None, None), (None, to, None)])
 
         self.copy_lost(is_lost)
         self._unload(doubts)
@@ -129,7 +128,7 @@ class SenderGuard:
             put = None if md.aborted else md.put
             attempts = put.attempts if put is not None else None
             for one in (put, attempts.well if attempts is not None else None):
-                if one and one.ni and one.path and is_identity(one.wmd) and is_lost(one):  # else it leaves a queue
+                if one and one.ni and one.path and is_identity(one.wmd) and is_lost(one):  # none that leaves
                     lost[one] = one.queued_at
                     if attempts is not None and attempts.well is one:
                         attempts.well = None
