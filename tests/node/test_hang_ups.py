@@ -27,10 +27,10 @@ SIZE = 1 << 20
 
 
 @asynccontextmanager
-async def asked_for_much() -> AsyncIterator[tuple[Node, socket.socket]]:
+async def asked_for_much(timeout: float = 50) -> AsyncIterator[tuple[Node, socket.socket]]:
     """A node whose memory a caller has asked for ten times, and the caller's connection."""
     loop = asyncio.get_running_loop()
-    params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
+    params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False, sock_timeout=timeout)
     async with Node(tcp=params) as node:
         node.add_ni(str(NODE))
         node.add_ni(str(OTHER))
@@ -80,6 +80,16 @@ async def test_who_hangs_up_on_answers_leaves_the_health_of_the_ni(
         await until(lambda: not node.core.stats.msgs_alloc)
         assert not counts[HealthStatus.LOCAL_ERROR]
         assert node.core.nis[NODE].health == 1000
+
+
+async def test_who_takes_none_of_the_answers_leaves_the_health_of_the_ni() -> None:
+    """Two callers that read nothing took all of it: the NI was reported as down to all peers."""
+    async with asked_for_much(timeout=1) as (node, _):
+        counts = node.core.stats.by_status
+        await until(lambda: counts[HealthStatus.NETWORK_TIMEOUT])
+        await until(lambda: not node.core.stats.msgs_alloc)
+        assert node.core.nis[NODE].health == 1000
+        assert node.core.peers.find_ni(GREEDY).health_stats.by_status[HealthStatus.NETWORK_TIMEOUT]
 
 
 async def test_a_peer_with_addresses_of_another_ip_version_is_reached_by_others() -> None:

@@ -124,7 +124,9 @@ class Health:
         ni, pni = msg.ni, msg.peer_ni
         if ni is None or pni is None or not state.running:
             return False
-        rule = RULES[status]
+        # Who asks, and takes no answer, says nothing of our NI.
+        answers = status == HealthStatus.NETWORK_TIMEOUT and msg.template.type in ANSWERS
+        rule = RULES[HealthStatus.REMOTE_TIMEOUT if answers else status]
         if msg.master is not None:
             msg.master.failed(msg, ni, pni.nid)
         if status:
