@@ -14,6 +14,7 @@ from support.ports import free_port
 from ulnet import Node
 from ulnet.core.md import MANAGE_REMOTE, OP_GET, OP_PUT
 from ulnet.core.status import HealthStatus
+from ulnet.core.tunables import LndTunables
 from ulnet.lnd.tcp import TcpParams
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.acceptor import ConnRequest
@@ -27,12 +28,12 @@ SIZE = 1 << 20
 
 
 @asynccontextmanager
-async def asked_for_much(timeout: float = 50) -> AsyncIterator[tuple[Node, socket.socket]]:
+async def asked_for_much(timeout: int = 50) -> AsyncIterator[tuple[Node, socket.socket]]:
     """A node whose memory a caller has asked for ten times, and the caller's connection."""
     loop = asyncio.get_running_loop()
-    params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False, sock_timeout=timeout)
+    params = TcpParams(accept="all", accept_port=free_port(), reserved_ports=False)
     async with Node(tcp=params) as node:
-        node.add_ni(str(NODE))
+        node.add_ni(str(NODE), lnd_tunables=LndTunables(timeout=timeout))
         node.add_ni(str(OTHER))
         node.attach(PORTAL, 7, bytearray(SIZE), options=OP_GET | MANAGE_REMOTE)
         with socket.socket() as sock:

@@ -11,6 +11,7 @@ from support.routed import PORTAL, SETTLED, add_route, make_router, why_down
 from ulnet.core.lnd import Payload
 from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.routing.forward import Forwarding
+from ulnet.dlc.model import NetDel
 from ulnet.nid import Nid
 from ulnet.sim import Operation, SimNode
 from ulnet.wire.lnet import Header
@@ -190,16 +191,16 @@ def test_copies_over_gateways_that_have_just_died_end_no_put_whose_own_gateway_i
     assert len(inbox.deliveries) == len(puts)
 
 
-def over_the_first(puts: list[Operation]) -> list[Operation]:
+def over_the_first(puts: list[Operation], least: int = 10) -> list[Operation]:
     """Those that have left over the gateway 10.1.0.7@tcp1."""
     first = Nid.parse("10.1.0.7@tcp1")
     own = [put for put in puts if put.md is not None and put.md.next_nid == first]
-    assert len(own) > 10
+    assert len(own) > least
     return own
 
 
 @pytest.mark.requirement("HEALTH-resend", "RTR")
-@pytest.mark.parametrize(("at", "silent"), [(30.5, False), (30.5, True), (32.5, False)])
+@pytest.mark.parametrize(("at", "silent"), [(30.5, False), (30.5, True), (32.5, False), (32.5, True)])
 def test_copies_that_all_fail_leave_a_put_to_its_gateway_that_is_well(at: float, silent: bool) -> None:
     """More gateways had died than there were attempts."""
     routers, client, server, puts = waiting(3, 1, 0.5)
@@ -232,6 +233,21 @@ def test_a_put_whose_copies_failed_has_all_its_attempts_when_its_own_gateway_goe
 
 
 @pytest.mark.requirement("HEALTH-resend", "RTR")
+def test_a_put_outlives_the_gateways_of_more_copies_than_it_has_attempts() -> None:
+    """Its own gateway is well, whichever else goes after its copies have left over it."""
+    (_, *others), client, server, puts = waiting(5, 1, 0.5)
+    own = over_the_first(puts, 7)
+    client.sim.run(33.5)
+    for router in others:
+        router.kill(silent=False)
+        client.sim.run(0.5)
+    client.sim.run(5)
+    server.attach(PORTAL + 1)
+    client.sim.run(45)
+    assert [f"{put}: {put.status} {put.reason}" for put in own if not put.ok] == []
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
 def test_a_put_that_is_lost_after_its_copy_ends_when_that_fails_too() -> None:
     """Its own gateway is well no more: nobody waits for an ACK from there."""
     routers, client, _, puts = waiting(3, 2, 33.0)
@@ -243,3 +259,41 @@ def test_a_put_that_is_lost_after_its_copy_ends_when_that_fails_too() -> None:
         router.kill(silent=False)
     client.sim.run(10)
     assert {put.status for put in puts} == {-errno.ECONNREFUSED}
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+@pytest.mark.parametrize("away", ["the NI of its copies", "its own gateway"])
+def test_a_put_whose_copies_may_go_over_one_gateway_alone_is_its_originals_again(away: str) -> None:
+    """That is of a better priority, and has just died: all attempts go there."""
+    sim = simulation()
+    one = make_router(sim.node("r7", "10.1.0.7@tcp1", "10.2.0.7@tcp2"))
+    other = make_router(sim.node("r9", "10.4.0.9@tcp4", "10.2.0.9@tcp2"))
+    client, server = sim.node("c", "10.1.0.1@tcp1", "10.4.0.1@tcp4"), sim.node("s", "10.2.0.1@tcp2")
+    add_route(client, "tcp2", "10.1.0.7@tcp1", priority=1)
+    add_route(server, "tcp1", "10.2.0.7@tcp2")
+    add_route(server, "tcp4", "10.2.0.9@tcp2")
+    sim.run(SETTLED)
+    server.attach(PORTAL)
+    server.core.memory.set_lazy(PORTAL + 1)
+    client.put(server.nid, PORTAL, data=b"x")
+    sim.run(1)
+    puts = [client.put(server.nid, PORTAL + 1, data=b"", timeout=90) for _ in range(40)]
+    sim.run(20)
+    add_route(client, "tcp2", "10.4.0.9@tcp4")
+    sim.run(11)
+    other.kill(silent=False)
+    sim.run(4.5)
+    assert client.core.stats.resend_count >= len(puts)
+    assert not any(put.ended for put in puts)
+    if away == "the NI of its copies":
+        client.request(NetDel(nids=["10.4.0.1@tcp4"], force=True))
+    else:
+        sim.run(15)
+        other.restart()
+        sim.run(25)  # a check finds it
+        one.kill(silent=False)
+    sim.run(4)
+    inbox = server.attach(PORTAL + 1)
+    sim.run(5)
+    assert [f"{put}: {put.status} {put.reason}" for put in puts if not put.ok] == []
+    assert len(inbox.deliveries) == len(puts)

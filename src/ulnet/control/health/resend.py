@@ -30,7 +30,7 @@ class Resender:
     def allows(self, msg: Msg, ni: NI, pni: PeerNi) -> bool:
         """Whether msg, which failed on that pair, may be sent again; it is counted then.
 
-        Not so that of a PUT that may be well, nor its copy's first failure on a pair.
+        Not so a PUT that may be well, and its copy, which tries each pair once.
         """
         state = self._state
         limit = state.settings.retry_count
@@ -41,8 +41,9 @@ class Resender:
             attempts = msg.attempts = Attempts(msg.queued_at + self._patience(msg))
         pause = attempts.pause_after(ni, pni)
         well = attempts.well
-        spared = well is not None and (msg is well or (msg.copy_of is well and not pause))
-        if (attempts.count >= limit and not spared) or state.clock() + pause >= attempts.deadline:
+        spared = well is not None and well in (msg, msg.copy_of)
+        used_up = pause > 0 if spared else attempts.count >= limit
+        if used_up or state.clock() + pause >= attempts.deadline:
             state.stats.failed_resends += attempts.count > 0
             return False
         attempts.count += not spared

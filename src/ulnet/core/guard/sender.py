@@ -196,7 +196,7 @@ class SenderGuard:
         well = attempts.well if attempts is not None else None
         if attempts is None or well is None or well.next_nid is None:
             return False
-        md.put, md.ni, well.copied, attempts.count = well, well.ni, False, 0
+        md.put, md.ni, well.copied, attempts.count, attempts.tried = well, well.ni, False, 0, []
         self.mark(well)
         self._memory.went(md, well.next_nid)
         return True
