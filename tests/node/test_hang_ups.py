@@ -90,7 +90,9 @@ async def test_who_takes_none_of_the_answers_leaves_the_health_of_the_ni() -> No
         await until(lambda: counts[HealthStatus.NETWORK_TIMEOUT])
         await until(lambda: not node.core.stats.msgs_alloc)
         assert node.core.nis[NODE].health == 1000
-        assert node.core.peers.find_ni(GREEDY).health_stats.by_status[HealthStatus.NETWORK_TIMEOUT]
+        greedy = node.core.peers.find_ni(GREEDY)
+        assert greedy is not None
+        assert greedy.health_stats.by_status[HealthStatus.NETWORK_TIMEOUT]
 
 
 async def test_a_peer_with_addresses_of_another_ip_version_is_reached_by_others() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ulnet.core.status import HealthStatus
 
-__all__ = ["RULES", "Rule"]
+__all__ = ["RULES", "RULES_OF_ANSWERS", "Rule"]
 
 
 class Rule(NamedTuple):
@@ -35,3 +35,9 @@ _BY_STATUS = {
     HealthStatus.NETWORK_TIMEOUT: Rule(local=True, peer=True, resend=False),
 }
 RULES = tuple(_BY_STATUS[status] for status in HealthStatus)
+# Who asks, and takes no answer, says nothing of our NI.
+_OF_ANSWERS = {
+    **_BY_STATUS,
+    HealthStatus.NETWORK_TIMEOUT: _BY_STATUS[HealthStatus.REMOTE_TIMEOUT],
+}
+RULES_OF_ANSWERS = tuple(_OF_ANSWERS[status] for status in HealthStatus)

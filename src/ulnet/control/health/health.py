@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from ulnet.control.health.classify import RULES, Rule
+from ulnet.control.health.classify import RULES, RULES_OF_ANSWERS, Rule
 from ulnet.control.health.machines import Machines
 from ulnet.control.health.paths import Paths
 from ulnet.control.health.presence import Presence
@@ -124,9 +124,7 @@ class Health:
         ni, pni = msg.ni, msg.peer_ni
         if ni is None or pni is None or not state.running:
             return False
-        # Who asks, and takes no answer, says nothing of our NI.
-        answers = status == HealthStatus.NETWORK_TIMEOUT and msg.template.type in ANSWERS
-        rule = RULES[HealthStatus.REMOTE_TIMEOUT if answers else status]
+        rule = (RULES, RULES_OF_ANSWERS)[msg.template.type in ANSWERS][status]
         if msg.master is not None:
             msg.master.failed(msg, ni, pni.nid)
         if status:
