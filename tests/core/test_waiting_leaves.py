@@ -65,6 +65,14 @@ class Unread:
     def unanswered(self) -> None: ...
 
 
+def all_end_well(rails: Rails) -> None:
+    """Each once, and all credits are back."""
+    rails.fabric.run()
+    assert len(rails.events) == MANY
+    assert all(event.status == 0 for event in rails.events)
+    rails.fabric.assert_conserved()
+
+
 def waiting(rails: Rails, nid: Nid) -> list[Msg]:
     return list(rails.pni(nid).tx_queue)
 
@@ -89,10 +97,7 @@ def test_so_many_set_out_anew_in_a_turn(how):
     assert not waiting(rails, B0)
     order = [msg for msg in waiting(rails, B1) if msg in there]
     assert order == [msg for msg in there if msg in order]
-    rails.fabric.run()
-    assert len(rails.events) == MANY
-    assert all(event.status == 0 for event in rails.events)
-    rails.fabric.assert_conserved()
+    all_end_well(rails)
 
 
 def test_who_leaves_again_before_all_have_left_is_no_faster():
@@ -105,10 +110,7 @@ def test_who_leaves_again_before_all_have_left_is_no_faster():
             rails.a.path_moving(rails.ni(own), other)
     assert max(turns(rails)) <= MOST
     assert len(stands(rails)) == MANY - len(rails.on_wire())
-    rails.fabric.run()
-    assert len(rails.events) == MANY
-    assert all(event.status == 0 for event in rails.events)
-    rails.fabric.assert_conserved()
+    all_end_well(rails)
 
 
 def test_who_waits_for_an_ni_that_goes_meanwhile_ends_once():

@@ -28,7 +28,7 @@ async def test_answers_to_small_messages_wait_for_each_other(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await confirmed(ends)
-    monkeypatch.setattr(partner, "_MOMENT", 3600.0)
+    monkeypatch.setattr(partner, "_LONGEST", 3600.0)
     for number in range(TOGETHER - 1):
         await ends.ours.write(number)
         assert await ends.read() == number, "who reads waits for nothing"
@@ -50,6 +50,6 @@ async def test_a_message_that_its_writer_waits_for_is_answered_at_once(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await confirmed(ends)
-    monkeypatch.setattr(partner, "_MOMENT", 3600.0)
+    monkeypatch.setattr(partner, "_LONGEST", 3600.0)
     async with asyncio.timeout(60):
         await asyncio.gather(ends.ours.write(bytes(1 << 20)), ends.read())

@@ -283,7 +283,7 @@ def _print_explanation(request: model.Request, parsed: Parsed, reply: Reply) -> 
     if document:
         from ulnet.dlc.documents_explain import ExplainDocument
 
-        document_of(reply.result, ExplainDocument)  # else a false lnetd's is no more than a mapping
+        document_of(reply.result, ExplainDocument)  # all that is read below is there
     if document and parsed.flag("json"):
         import json
 

@@ -278,7 +278,7 @@ class UlnetComm(Comm):
             await self._have_room(data.nbytes)
         self._announced(number, count, limit, data)
         if limit == SMALL:
-            await self.partner.moment()  # who writes little waits for no answer
+            await self.partner.wait_for_others()  # the writer of a small message waits for no answer
 
     def _announced(self, number: int, count: int, limit: int, data: memoryview) -> None:
         if count == _END:

@@ -17,8 +17,8 @@ __all__ = ["SERVICE", "SLOTS", "Partner"]
 
 SERVICE: Final = "dask"
 SLOTS: Final = 1024  # calls under way to one process
-_MOMENT: Final = 0.01  # seconds that an answer for which nobody waits may wait for others
-_TOGETHER: Final = 16  # answers: so many leave at once
+_LONGEST: Final = 0.01  # seconds that an answer for which nobody waits may wait for others
+_TOGETHER: Final = 16  # answers: as many as one message has
 
 
 class Partner:
@@ -30,8 +30,8 @@ class Partner:
         self.taken: int = 0  # bytes of what came from it and is not read yet
         self.lends: int = 0  # calls under way whose bulk it may fetch
         self.pieces: int = 0  # that it has fetched
-        self._moment = asyncio.Event()  # its end
-        self._together = 0  # answers that wait for it
+        self._enough = asyncio.Event()  # those that wait now may leave
+        self._together = 0  # answers that wait for that
         self._gone = gone
         self._client = Client(node, nid, SERVICE, slots=SLOTS)
         self._eye = asyncio.get_running_loop().create_task(self._watch())
@@ -46,20 +46,20 @@ class Partner:
         finally:
             self.lends -= 1
 
-    async def moment(self) -> None:
-        """A moment, which others wait for, too: their answers leave in one message then."""
+    async def wait_for_others(self) -> None:
+        """Wait until 16 answers do, or the first has for 10 ms: they leave in one message."""
         self._together += 1
         if self._together == 1:
-            asyncio.get_running_loop().call_later(_MOMENT, self._end_moment, self._moment)
+            asyncio.get_running_loop().call_later(_LONGEST, self._let_leave, self._enough)
         if self._together == _TOGETHER:
-            self._end_moment(self._moment)
+            self._let_leave(self._enough)
         else:
-            await self._moment.wait()
+            await self._enough.wait()
 
-    def _end_moment(self, moment: asyncio.Event) -> None:
-        if moment is self._moment:
-            moment.set()
-            self._moment, self._together = asyncio.Event(), 0
+    def _let_leave(self, enough: asyncio.Event) -> None:
+        if enough is self._enough:
+            enough.set()
+            self._enough, self._together = asyncio.Event(), 0
 
     def _fetched(self, moved: int, total: int) -> None:
         self.pieces += 1

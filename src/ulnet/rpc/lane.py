@@ -14,8 +14,7 @@ from ulnet.wire.rpc import HEAD_SIZE, batch
 __all__ = ["Lane", "Lanes", "bound"]
 
 _MOST_TOGETHER: Final = 16  # frames: with more the other side would begin later than it could
-# Bytes: a frame beyond that is a message by itself. It may go as bulk does, and what is small is not to wait
-# behind other bulk with it.
+# Bytes of several frames. A larger frame is a message by itself: its driver may queue it behind bulk.
 _ROOM: Final = 16384
 _PLACE: Final = 4  # bytes that a frame takes in a batch, beside its own
 
@@ -51,7 +50,7 @@ class Lanes:
 class Lane:
     """Frames of one session to one place, of which LNet acknowledges none: they leave together.
 
-    Several are one message of `room` bytes at most, and of 16 KiB, if the other side knows that (`room` is
+    Several are one message of `room` bytes at most, 16 KiB at most, if the other side knows that (`room` is
     not 0).
     Answers leave from the NID that was `asked`. `failed(owner, errno, text)` hears of each frame that failed.
     What is under way counts as that of `client`, else of `target`.

@@ -35,7 +35,7 @@ _BY_STATUS = {
     HealthStatus.NETWORK_TIMEOUT: Rule(local=True, peer=True, resend=False),
 }
 RULES = tuple(_BY_STATUS[status] for status in HealthStatus)
-# Who asks, and takes no answer, says nothing of our NI.
+# A peer that takes no answer proves nothing about our NI.
 _OF_ANSWERS = {
     **_BY_STATUS,
     HealthStatus.NETWORK_TIMEOUT: _BY_STATUS[HealthStatus.REMOTE_TIMEOUT],

@@ -231,7 +231,7 @@ class Health:
             if len(pni.peer.members) > 1 or self._gateways.always_judged(pni):
                 self.values.lower_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.FAILED)
-        if pni.peer.multi_rail and before != (ni.health, pni.health, pni.state):  # else all chooses as it did
+        if pni.peer.multi_rail and before != (ni.health, pni.health, pni.state):  # else the choice stays
             self._sender.credits.leave(ni, pni)
 
     def _may_help(self, msg: Msg, rule: Rule, pni: PeerNi) -> bool:

@@ -122,13 +122,13 @@ class SenderGuard:
                 one.abandon()
 
     def copy_lost(self, is_lost: Callable[[Msg], bool]) -> None:
-        """Copy PUTs under way that may be lost, as far as the peer would notice to have them already."""
+        """Copy PUTs that have a path, and may be lost there, where the peer would notice to have them."""
         lost = {}
         for md in self._memory.at_hop(None) if self._state.running else ():
             put = None if md.aborted else md.put
             attempts = put.attempts if put is not None else None
             for one in (put, attempts.well if attempts is not None else None):
-                if one and one.ni and one.path and is_identity(one.wmd) and is_lost(one):  # none that leaves
+                if one and one.ni and one.path and is_identity(one.wmd) and is_lost(one):
                     lost[one] = one.queued_at
                     if attempts is not None and attempts.well is one:
                         attempts.well = None
@@ -147,7 +147,7 @@ class SenderGuard:
             self._state.defer(self._copy_due)  # first, as a driver may raise something
         for put in first:
             md, ni, pni, anew = put.md, put.ni, put.peer_ni, put.queued_at != self.due.pop(put, None)
-            anew = anew or (ni is not None and put.path is None)  # it has its turn to be, soon
+            anew = anew or (ni is not None and put.path is None)  # it sets out anew soon
             if ni is None and md is not None and not md.refs and put.attempts is not None:
                 ni, pni = next(reversed(put.attempts.tried), (None, None))  # it ended before its copy did
             if not anew and md and md.put is put and not md.aborted and ni is not None and pni is not None:
@@ -164,7 +164,7 @@ class SenderGuard:
             self._look_later(put)
             return
         if pni.peer.gone or not self._parts.allows(put, ni, pni):
-            self._back(md, attempts)
+            self._leave_to_original(md, attempts)
             return
         msg = Msg(put.template)
         msg.wmd, msg.payload, msg.md = again(put.wmd), put.payload, md
@@ -191,8 +191,8 @@ class SenderGuard:
         stranded, self.stranded = self.stranded, {}
         self.copy_all(stranded)
 
-    def _back(self, md: Md, attempts: Attempts | None) -> bool:
-        """Leave md's PUT to the original, if that is well: it has all its attempts yet."""
+    def _leave_to_original(self, md: Md, attempts: Attempts | None) -> bool:
+        """Leave md's PUT to its original, with all attempts; False where that is lost."""
         well = attempts.well if attempts is not None else None
         if attempts is None or well is None or well.next_nid is None:
             return False
@@ -208,7 +208,7 @@ class SenderGuard:
         assert attempts is not None
         if status and not msg.copied:
             original.copied = False
-            if md.put is msg and not self._back(md, attempts):
+            if md.put is msg and not self._leave_to_original(md, attempts):
                 attempts.failure = err or errno.EIO, reason
                 md.put = original  # which may be acknowledged yet, and is not the first any more if it leaves
                 self.mark(original)
