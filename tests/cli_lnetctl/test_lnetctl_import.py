@@ -142,6 +142,38 @@ def test_module_parameters_hold_without_all(vma: Callable[..., VmA], tmp_path: P
 
 
 @pytest.mark.requirement("HLD-modparams")
+@pytest.mark.parametrize(
+    ("networks", "more", "gateways", "forwards"),
+    [
+        ("tcp(eth0),tcp1(eth1)", "", {"tcp2": ["192.168.110.12@tcp"]}, True),
+        ("tcp(eth0),tcp1(eth1)", "forwarding=disabled", {"tcp2": ["192.168.110.12@tcp"]}, False),
+        ("tcp1(eth0)", "", {"tcp": ["192.168.112.11@tcp1", "192.168.112.12@tcp1"]}, False),
+        (
+            "tcp(eth1)",
+            "",
+            {"tcp1": [f"192.168.110.{n}@tcp" for n in (11, 12)], "tcp2": ["192.168.110.12@tcp"]},
+            False,
+        ),
+    ],
+)
+def test_all_nodes_of_a_cluster_take_the_same_routes(
+    vma: Callable[..., VmA], tmp_path: Path, networks: str, more: str, gateways: object, forwards: bool
+) -> None:
+    """What is not for this node is passed over; one whose NID is a gateway is a router."""
+    file = tmp_path / "lustre.conf"
+    file.write_text(
+        f"options lnet networks={networks} {more} routes='tcp1 192.168.110.[11-12]@tcp; "
+        "tcp 192.168.112.[11-12]@tcp1; tcp2 192.168.110.12@tcp'\n"
+    )
+    host = vma("--modprobe", str(file))
+    found: dict[str, list[str]] = {}
+    for route in (yaml.safe_load(host("route", "show").out) or {"route": []})["route"]:
+        found.setdefault(route["net"], []).append(route["gateway"])
+    assert {net: sorted(gateways) for net, gateways in found.items()} == gateways
+    assert bool(yaml.safe_load(host("routing", "show").out)) is forwards
+
+
+@pytest.mark.requirement("HLD-modparams")
 def test_a_daemon_with_networks_and_without_interfaces(vma: Callable[..., VmA]) -> None:
     assert nids(vma("--networks", "tcp, tcp1(eth1,credits=64)")) == [
         "192.168.110.11@tcp",

@@ -30,7 +30,7 @@ from ulnet.dlc.config import Step, read_config
 from ulnet.dlc.endpoint import Endpoint
 from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.legacy import LegacyError, read_networks
-from ulnet.dlc.model import AccessAdd, NetAdd, NetMatch
+from ulnet.dlc.model import AccessAdd, NetAdd, NetMatch, RouteAdd, RoutingSet
 from ulnet.dlc.modprobe import Parameters, is_setting, module_requests, read_modprobe
 from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
@@ -228,6 +228,11 @@ def _parameters(options: argparse.Namespace) -> list[Parameters]:
             found.insert(0, read_modprobe(_text_of(options.modprobe)))
     except LegacyError as bad:
         raise LNetError(errno.EINVAL, str(bad)) from None
+    requests = [one for parameters in found for one in parameters.requests]
+    told = any(isinstance(one, RoutingSet) for one in requests)
+    for one in requests:
+        if isinstance(one, RouteAdd):
+            one.shared, one.as_told = True, told
     for parameters in found:
         for note in parameters.notes:
             _log.info("%s: %s", options.modprobe, note, extra=_NOTE)

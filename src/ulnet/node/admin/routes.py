@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ulnet.control.instance import LNet
 from ulnet.control.view import View
-from ulnet.core.routing import Route, check_numbers
+from ulnet.core.routing import Route, RoutingState, check_numbers
 from ulnet.core.status import LNetError
 from ulnet.dlc.documents_routing import RouteView
 from ulnet.dlc.model import RouteAdd, RouteDel, RouteShow
@@ -31,6 +31,8 @@ async def add_routes(core: LNet, request: RouteAdd) -> None:
     if request.replace:
         _change_routes(core, net, nids, request)
         return
+    if request.shared:
+        nids = _for_this_node(core, net, nids, request)
     for at, nid in enumerate(nids):
         await others(at)
         gateways.table.check(Route(net, nid, request.hop, request.priority), core.nets, core.nis)
@@ -42,6 +44,20 @@ async def add_routes(core: LNet, request: RouteAdd) -> None:
     except BaseException:  # given up, too
         gateways.remove(added)
         raise
+
+
+def _for_this_node(core: LNet, net: Net, nids: list[Nid], request: RouteAdd) -> list[Nid]:
+    """The gateways that this node can use, of those that all nodes are told of; it may be one itself."""
+    own = [nid for nid in nids if nid in core.nis]
+    if own and not request.as_told and core.router.state is RoutingState.DISABLED:
+        core.router.enable(True)
+        core.report(f"routing is switched on: {own[0]} of this node is a gateway to {net}")
+    if net in core.nets:
+        return []
+    left = [nid for nid in nids if nid.net in core.nets and nid not in core.nis]
+    if not (left or own):
+        core.report(f"no route to {net} over {request.gateway}: this node is on no net of that gateway")
+    return left
 
 
 def _change_routes(core: LNet, net: Net, nids: list[Nid], request: RouteAdd) -> None:
