@@ -106,6 +106,11 @@ def test_matching(kind, source, dest, local, portals, messages, src, dst, on, ty
     assert rule(fault).matches(header(type, src, dst, portal), on) == expected
 
 
+@pytest.mark.parametrize(("on", "matched"), [(A, True), (SIX, True), (C, False), (None, False)])
+def test_the_receiving_ni_may_be_any_of_a_net(on: Nid | None, matched: bool) -> None:
+    assert rule(Fault(DROP, ANY_NID, ANY_NID, TCP, rate=1)).matches(header(), on) is matched
+
+
 @given(
     kind=st.sampled_from(FaultKind), rate=st.integers(1, 20), blocks=st.integers(1, 10), seed=st.integers(0)
 )

@@ -94,8 +94,8 @@ def whole_net(nid: Nid) -> bool:
     return not nid.is_any and nid.address[:4] == _ALL_ONES
 
 
-def _fits(wanted: Nid, nid: Nid) -> bool:
-    return wanted.is_any or wanted == nid or (whole_net(wanted) and wanted.net == nid.net)
+def _fits(wanted: Nid, nid: Nid | None) -> bool:
+    return wanted.is_any or wanted == nid or (nid is not None and whole_net(wanted) and wanted.net == nid.net)
 
 
 class FaultRule:
@@ -133,7 +133,7 @@ class FaultRule:
             return False
         if not _fits(fault.dest, hdr.dest_nid):
             return False
-        if fault.kind is FaultKind.DROP and not fault.local.is_any and local != fault.local:
+        if fault.kind is FaultKind.DROP and not _fits(fault.local, local):
             return False
         return not fault.portals or (hdr.portal < PORTAL_BITS and bool(fault.portals >> hdr.portal & 1))
 
