@@ -163,6 +163,19 @@ async def test_an_acknowledgement_that_comes_with_a_message(make: Make, at: Addr
     assert len(a.core.arrivals) == 1
 
 
+async def test_protocol_2_acknowledges_by_the_second_cookie_alone(make: Make, at: Addresses) -> None:
+    a = make(at.nid(1))
+    raw = await peer_of(a, at.nid(2), version=2)
+    first = put(a, at.nid(2))
+    (cookie,) = await cookies(raw, 1)
+    await raw.send(noop(7, cookie))
+    assert (await a.ended(first)).status is HealthStatus.OK
+    second = put(a, at.nid(2))
+    await cookies(raw, 1)
+    await raw.send(noop(1, cookie))  # no range, and what is in it was acknowledged
+    assert (await a.ended(second)).errno == errno.EPROTO
+
+
 async def test_an_acknowledgement_of_what_has_not_left_yet_breaks_the_protocol(
     make: Make, at: Addresses
 ) -> None:

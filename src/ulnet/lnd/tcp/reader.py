@@ -316,7 +316,7 @@ class Reader:
         elif csum and csum != checksum(summed(self.version, self.shared.view[pos - FRAME_HEADER_SIZE : pos])):
             error = _BAD_SUM
         elif cookie0 or cookie1 != KEEPALIVE_COOKIE or self.version < 3:
-            return self._acknowledged(cookie0, cookie1, end > pos)
+            return self._acknowledged(cookie0 if self.version > 2 else 0, cookie1, end > pos)
         if error:
             self._owner.violated(error, end > pos)
         return not error
