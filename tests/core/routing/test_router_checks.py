@@ -8,6 +8,7 @@ import pytest
 
 from support.parts import quiet_parts
 from ulnet.core.routing.checks import Checks
+from ulnet.core.routing.settings import RoutingSettings
 from ulnet.core.timers import Timers
 from ulnet.nid import Net, Nid
 
@@ -66,8 +67,10 @@ def test_no_second_question_before_the_first_has_ended():
     assert len(bench.asked) == 2
 
 
-def test_without_interval_only_the_first_check_is_made():
-    bench = Bench(interval=0)
+@pytest.mark.parametrize("none", [0, -1])
+def test_without_interval_only_the_first_check_is_made(none):
+    RoutingSettings().change({"alive_router_check_interval": none})
+    bench = Bench(interval=none)
     bench.checks.watch(GATEWAY)
     bench.run(1000)
     assert len(bench.asked) == 1
@@ -76,7 +79,7 @@ def test_without_interval_only_the_first_check_is_made():
     bench.checks.interval_changed()
     bench.run(30)
     assert len(bench.asked) > 4
-    bench.interval = 0
+    bench.interval = none
     bench.checks.interval_changed()
     bench.run(1000)
     assert bench.timers.next_deadline() is None

@@ -13,7 +13,7 @@ __all__ = ["RoutingSettings"]
 
 _MOST: Final = 86400
 _RANGES: Final = {
-    "alive_router_check_interval": (0, _MOST),
+    "alive_router_check_interval": (-1, _MOST),  # 0 and less: on use only
     "router_ping_timeout": (0, _MOST),
     "check_routers_before_use": (0, 1),
     "avoid_asym_router_failure": (0, 1),
@@ -25,7 +25,7 @@ _RANGES: Final = {
 class RoutingSettings:
     """The kernel's module parameters, under their names."""
 
-    alive_router_check_interval: int = 60  # seconds between checks of a gateway on one net; 0: on use only
+    alive_router_check_interval: int = 60  # seconds between checks of a gateway on one net
     router_ping_timeout: int = 50  # seconds for the answer to a check; more until a silent net is down
     check_routers_before_use: int = 0  # a gateway is down until it was checked
     avoid_asym_router_failure: int = 1  # the far side of a gateway counts too, where it is one hop away
