@@ -7,11 +7,12 @@ from itertools import pairwise
 
 import pytest
 
+from support.fabric import Fabric
 from support.rails import A0, B0, B1, Rails
 from ulnet.core.md import MdOption
 from ulnet.core.status import HealthStatus as S
 from ulnet.nid import Nid
-from ulnet.wire.lnet import PING_MATCH_BITS
+from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
 
 def recovering(**settings):
@@ -307,3 +308,23 @@ def test_a_peer_that_says_an_ni_is_down_counts_as_one_failure():
     rails.a.health.peer_told(rails.pni(B0), False)
     rails.a.health.peer_told(rails.pni(B0), True)
     assert rails.pni(B0).health == 900
+
+
+@pytest.mark.requirement("RTR", "HEALTH-value")
+def test_a_router_takes_whoever_it_hears_for_well():
+    fabric = Fabric()
+    a, b = fabric.node("10.0.0.1@tcp"), fabric.node("10.0.0.2@tcp")
+    (nid,) = [nid for nid in b.nis if not nid.is_lo]
+    (to,) = [nid for nid in a.nis if not nid.is_lo]
+
+    def health_after_a_ping():
+        a.health.values.set_peer(a.state.peers.learn(nid), 300)
+        b.get(b.memory.md_bind(bytearray(272), threshold=2), to, PING_PORTAL, PING_MATCH_BITS)
+        fabric.run()
+        return a.state.peers.find_ni(nid).health
+
+    assert health_after_a_ping() == 400
+    a.router.enable(True)
+    assert health_after_a_ping() == 1000
+    a.health.follow_documents()
+    assert health_after_a_ping() == 301

@@ -108,7 +108,10 @@ class Health:
         if pni.unhealthy:
             pni.health_stats.ping_count = 0
             self.presence.heard(pni)
-            self.values.raise_peer(pni)
+            if self._state.forwards and not (self.values.by_documents or self._gateways.is_gateway(pni.peer)):
+                self.values.set_peer(pni, MAX_HEALTH)
+            else:
+                self.values.raise_peer(pni)
             self._machines.peer_ni(pni, PeerNiInput.HEARD)
 
     def restarted(self, pni: PeerNi) -> None:
