@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -73,20 +73,7 @@ class Fault:
             raise LNetError(
                 errno.EINVAL, "ACK and REPLY have no portal: leave out the portals, or add PUT or GET"
             )
-        return Fault(
-            self.kind,
-            self.source,
-            self.dest,
-            self.local,
-            self.portals,
-            messages,
-            self.rate,
-            self.interval,
-            self.latency,
-            self.health,
-            self.random,
-            self.drop_all,
-        )
+        return replace(self, messages=messages)
 
 
 def whole_net(nid: Nid) -> bool:
