@@ -86,6 +86,9 @@ class Routing:
     def forward(self, ni: NI, hdr: Header, from_nid: Nid, rx: Payload) -> None:
         """A header came that names another node."""
         self._forwarding.take(ni, hdr, from_nid, rx)
+        hop = self._state.peers.find_ni(from_nid) if self._state.forwards else None
+        if hop is not None and (ni.unhealthy or hop.unhealthy):
+            self._health.heard(ni, hop)
 
     def received(self, incoming: Incoming, status: HealthStatus) -> None:
         """A payload is in its router buffer, or will never be."""

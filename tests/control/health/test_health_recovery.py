@@ -11,7 +11,7 @@ from support.fabric import Fabric
 from support.rails import A0, B0, B1, Rails
 from ulnet.core.md import MdOption
 from ulnet.core.status import HealthStatus as S
-from ulnet.nid import Nid
+from ulnet.nid import Net, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 
 
@@ -328,3 +328,23 @@ def test_a_router_takes_whoever_it_hears_for_well():
     assert health_after_a_ping() == 1000
     a.health.follow_documents()
     assert health_after_a_ping() == 301
+
+
+@pytest.mark.requirement("RTR", "HEALTH-value")
+def test_what_a_router_passes_on_heals_its_sender_and_the_ni_that_it_came_to():
+    fabric = Fabric()
+    router = fabric.node("10.0.0.9@tcp", "10.1.0.9@tcp1")
+    near, far = fabric.node("10.0.0.1@tcp"), fabric.node("10.1.0.1@tcp1")
+    router.router.enable(True)
+    for end, net, gateway in ((near, "tcp1", "10.0.0.9@tcp"), (far, "tcp", "10.1.0.9@tcp1")):
+        end.gateways.add(Net.parse(net), Nid.parse(gateway), -1, 0)
+    fabric.run()
+    fabric.clock.now += 120
+    fabric.run()
+    ni, pni = router.nis[Nid.parse("10.0.0.9@tcp")], router.peers.learn(Nid.parse("10.0.0.1@tcp"))
+    router.health.values.set_ni(ni, 500)
+    router.health.values.set_peer(pni, 300)
+    md = near.memory.md_bind(b"", threshold=1)
+    near.put(md, Nid.parse("10.1.0.1@tcp1"), 5, 7, ack=False)
+    fabric.run()
+    assert (ni.health, pni.health) == (600, 1000)
