@@ -149,3 +149,22 @@ def test_garbage_and_oversize_pushes_are_survived():
     push(fabric, a, many)  # … and is understood then
     assert len(list(b.peers.find(A).nids())) == 41
     b.shutdown()
+
+
+@pytest.mark.requirement("RTR")
+def test_a_router_that_pings_itself_is_pinged_by_nobody():
+    fabric = Fabric()
+    a, b = fabric.node(str(A)), fabric.node(str(B), str(B1))
+    b.router.enable(True)
+    for _ in range(130):
+        fabric.clock.now += 1
+        fabric.run()
+    assert b.router.silent_nets == {B.net, B1.net}
+    b.health.values.set_ni(b.nis[B], 500)  # it is pinged until it is well
+    for _ in range(3):
+        fabric.clock.now += 1
+        fabric.run()
+    assert b.nis[B].health > 500
+    assert b.router.silent_nets == {B.net, B1.net}
+    assert ping(fabric, a).entries[0] == NiEntry(B, NiStatus.UP)
+    assert b.router.silent_nets == {B1.net}

@@ -378,7 +378,7 @@ class Reception:
         ni, sender, portal = receiver.ni, match.sender, match.portal
         assert sender is not None
         assert portal is not None
-        if hdr.portal == PING_PORTAL and hdr.src_nid != LO_NID:
+        if hdr.portal == PING_PORTAL and hdr.src_nid not in self.state.nis:
             self._parts.pinged(hdr.dest_nid.net)
         found = portal.match(hdr, sender.peer, match.md)
         if isinstance(found, str):
