@@ -168,3 +168,26 @@ def test_a_router_that_pings_itself_is_pinged_by_nobody():
     assert b.router.silent_nets == {B.net, B1.net}
     assert ping(fabric, a).entries[0] == NiEntry(B, NiStatus.UP)
     assert b.router.silent_nets == {B1.net}
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("discovers", [True, False])
+def test_a_router_tells_the_status_of_its_nis_under_the_same_number(discovers):
+    """Also peers that know its rails though it does no discovery."""
+    fabric = Fabric()
+    a, b = fabric.node(str(A), discovery=True), fabric.node(str(B), str(B1), discovery=True)
+    b.set_discovery(int(discovers))
+    b.peers.add(A)
+    fabric.run()
+    number, told = b.info.sequence, a.nis[A].stats.received[1]
+    b.router.enable(True)
+    b.ni_event(b.nis[B1], NiEvent.FATAL)
+    fabric.run()
+    assert (b.info.sequence, a.nis[A].stats.received[1] - told) == (number, 1)
+    assert ping(fabric, a).entries == [NiEntry(B, NiStatus.UP), NiEntry(B1, NiStatus.DOWN)]
+    b.ni_event(b.nis[B1], NiEvent.RECOVERED)
+    fabric.run()
+    assert (b.info.sequence, a.nis[A].stats.received[1] - told) == (number, 2)
+    b.del_ni(B1)
+    fabric.run()
+    assert b.info.sequence == number + 1

@@ -430,8 +430,7 @@ class LNet:
 
     def _nis_changed(self) -> None:
         self.state.generation.invalidate("NIs")
-        self.info.rebuild()
-        self.discovery.tell_peers()
+        self.routing.nis_changed()
         for master in self.state.masters.values():
             master.slaves_changed()
 

@@ -217,6 +217,14 @@ class Routing:
 
     # Being a router --------------------------------------------------------------------------------
 
+    def nis_changed(self) -> None:
+        """Our NIs, or what is said of them: others hear of it, of a router's status under the same number."""
+        if self._state.forwards and self._info.has_other_statuses():
+            self._tell()
+        else:
+            self._info.rebuild()
+            self._discovery.tell_peers()
+
     def _tell(self) -> None:
         """What this node says of itself has another status, in place; all who know its rails hear of it."""
         self._info.routes = self.router.announced

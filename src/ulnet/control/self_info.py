@@ -94,6 +94,14 @@ class SelfInfo:
         self.sequence += 1
         self.refresh()
 
+    def has_other_statuses(self) -> bool:
+        """Whether what has changed is how NIs are, and not which there are."""
+        if not self._started:
+            return False
+        told, now = PingInfo.unpack(self.data), self.info()
+        before, after = dict(told.entries), dict(now.entries)
+        return before != after and before.keys() == after.keys()
+
     def refresh(self) -> None:
         """Statuses changed, as routers tell of them: the same NIs under the same number."""
         if not self._started or self._ping is None:
