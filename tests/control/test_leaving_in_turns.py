@@ -21,13 +21,17 @@ FAR = Nid.parse("10.0.0.2@tcp")
 
 
 class Requests:
-    """GETs that have left by the only NI, and whose answers do not come."""
+    """GETs that have left by one NI, and whose answers do not come; the peer may have another rail."""
 
-    def __init__(self) -> None:
+    def __init__(self, rail: Nid | None = None) -> None:
         self.fabric = Fabric()
         self.core = self.fabric.node(
             "10.0.0.1@tcp", "10.1.0.1@tcp1", tunables=NetTunables(peer_credits=1024, credits=2048)
         )
+        self.other = self.core.nis[Nid.parse("10.1.0.1@tcp1")]
+        if rail is not None:
+            self.core.peers.add(FAR, [rail])
+            self.core.path_stalled(self.other, rail)
         self.statuses: Counter[int] = Counter()
         self.mds = [self.get() for _ in range(MANY)]
         sent = [msg for _, msg in self.fabric.wire]
@@ -92,6 +96,19 @@ def test_what_ends_before_its_turn_is_told_once_and_what_is_sent_anew_goes_on(re
         requests.turn()
     assert [md for md in requests.mds if md.linked] == [anew]
     assert requests.statuses == {-5: 1, -100: MANY - 2}
+
+
+@pytest.mark.requirement("cfg-020")
+@pytest.mark.parametrize("drained", [False, True])
+def test_an_answer_is_awaited_for_a_moment_where_another_ni_is_open(drained: bool) -> None:
+    """A peer uses none that was drained: nothing comes by that."""
+    requests = Requests(Nid.parse("10.1.0.2@tcp1"))
+    core = requests.core
+    core.leaving.keep([requests.other], drained)
+    core.del_ni(Nid.parse("10.0.0.1@tcp"))
+    while core.state.work_pending:
+        requests.turn()
+    assert requests.ended == (MANY if drained else 0)
 
 
 @pytest.mark.requirement("cfg-020")

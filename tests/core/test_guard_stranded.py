@@ -179,9 +179,68 @@ def test_what_ends_or_is_sent_anew_while_it_waits_for_its_turn_is_not_copied() -
     assert len(due) == COUNT - 3 * 64
     world.turns()
     assert not due
+    a.path_moving(world.first, FIRST)  # a path beside the one by which those that were given back have left
+    world.turns(0.6)
     assert a.stats.resend_count == COUNT - 2 - 2 - 5
     fabric.run()
     assert world.got == Counter(number for number in range(COUNT) if number not in (100, 101))
+
+
+def test_what_fails_while_it_waits_for_its_turn_and_is_sent_again_is_not_copied() -> None:
+    """A copy would take its place, and count as an attempt more."""
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    failing = [fabric.wire.pop()[1] for _ in range(5)]
+    world.lose()
+    a.path_stalled(world.first, FIRST)
+    for _ in range(COUNT // 64):
+        a.tick(fabric.clock.now)
+    a.completed(failing, HealthStatus.LOCAL_ERROR, errno.ECONNRESET, "reset")
+    assert set(failing) < set(a.health.again.due), "they have their turn before they set out"
+    world.turns()
+    assert Counter(msg.hdr.hdr_data for _, msg in fabric.wire) == Counter(range(COUNT))
+    assert set(failing) < {msg for _, msg in fabric.wire}
+    assert {msg.attempts.count for msg in failing if msg.attempts is not None} == {1}
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_what_its_owner_gave_up_while_a_driver_has_it_is_not_copied(turns: int) -> None:
+    """It ends when the driver is done, whether it was given up before its path was lost or later."""
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    given_up = {world.mds[number].put for number in (COUNT - 2, COUNT - 1)}
+    a.path_stalled(world.first, FIRST)
+    for _ in range(turns):
+        a.tick(fabric.clock.now)
+    for md in world.mds[-2:]:
+        a.memory.md_unlink(md)
+        assert md.aborted
+    world.turns()
+    assert a.stats.resend_count == COUNT - 2
+    assert not given_up & {msg.copy_of for _, msg in fabric.wire}
+    assert not given_up & a.health.again.stranded.keys(), "nobody looks for a path for it"
+    fabric.run()
+    assert not any(md.linked for md in world.mds)
+    assert not fabric.complaints
+
+
+def test_a_descriptor_whose_load_was_taken_off_a_lost_path_keeps_that_on_another_one() -> None:
+    """A copy that had its turn later took off what another PUT from the same memory has under way."""
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    md = a.memory.md_bind(bytes(65536), threshold=4)  # it counts as load, also where it has no choice
+    a.path_stalled(world.second, SECOND)
+    a.put(md, FIRST, 30, 1)
+    a.path_moving(world.second, SECOND)
+    world.turns()
+    a.put(md, FIRST, 30, 1)
+    assert [msg.next_nid for _, msg in fabric.wire if msg.md is md] == [FIRST, SECOND]
+    _, other = md.in_flight
+    a.path_stalled(world.first, FIRST)
+    a.tick(fabric.clock.now)
+    assert md.in_flight == [other], "and its copy has its turn later"
+    assert sum(world.turns()) == COUNT + 1 - 64
+    assert [one.pair for one in md.in_flight] == [other.pair, other.pair]
 
 
 @pytest.mark.parametrize("turns", [1, 2, 5])
@@ -278,6 +337,41 @@ def test_a_put_whose_path_only_pauses_outlives_its_copies() -> None:
     assert not any(world.turns(0.6))
     assert all(md.linked for md in world.mds)
     world.acknowledge(acks)
+
+
+def test_a_put_that_its_driver_still_has_outlives_its_copies() -> None:
+    """It may arrive yet, and ends with its driver."""
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    originals = list(fabric.wire)
+    fabric.wire.clear()
+    a.path_lost(world.first, FIRST)
+    fail_copies(world)
+    assert a.stats.resend_count == 2 * COUNT
+    assert not any(world.turns(0.6))
+    assert not world.ends
+    world.acknowledge(originals)
+
+
+def test_a_descriptor_that_waits_for_two_acks_does_not_end_with_the_copies_of_one_put() -> None:
+    """The other one may come."""
+    world = World(both=False)
+    a, fabric = world.a, world.fabric
+    kinds: list[tuple[EventKind, int]] = []
+    md = a.memory.md_bind(b"x", lambda event: kinds.append((event.kind, event.status)), threshold=4)
+    a.path_stalled(world.second, SECOND)
+    for _ in range(2):
+        a.put(md, FIRST, 30, 1)
+    other = fabric.wire.pop()
+    a.path_moving(world.second, SECOND)
+    world.lose()
+    a.completed([other[1]])
+    a.path_lost(world.first, FIRST)
+    fail_copies(world)
+    assert not any(world.turns(0.6))
+    assert not any(one.linked for one in world.mds), "those that wait for one"
+    assert md.linked
+    assert kinds == [(EventKind.SEND, 0)] * 2
 
 
 def test_a_put_without_copies_whose_path_paused_first_and_is_lost_then_fails_with_the_last_of_them() -> None:

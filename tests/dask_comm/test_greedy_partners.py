@@ -145,11 +145,13 @@ class Held:
 
         monkeypatch.setattr(FetchQueue, "fetch", never)
 
-    async def begin(self, comm: UlnetComm, number: int) -> asyncio.Task[Any]:
-        """Announce a frame of EAGER bytes that are sent eagerly, and one that is not sent."""
+    async def begin(
+        self, comm: UlnetComm, number: int, eager: int = EAGER, bulk: bytes = b"1", method: str = "part"
+    ) -> asyncio.Task[Any]:
+        """Announce a frame of which so many bytes are sent eagerly, and the others are not sent."""
         before = len(self.asked)
-        part = PART.pack(comm.theirs, number, 0, EAGER)
-        call = asyncio.create_task(comm.partner.call("part", part, b"1"))
+        place = PART.pack(comm.theirs, number, 0, eager)
+        call = asyncio.create_task(comm.partner.call(method, place, bulk))
         await until(lambda: call.done() or len(self.asked) > before)
         return call
 
@@ -243,3 +245,113 @@ async def test_messages_without_frames_count_until_they_are_read(ends: Ends) -> 
     assert endpoint.taken == 100 * comm_module.MESSAGE
     await ends.abort()
     assert not endpoint.taken
+
+
+@pytest.mark.parametrize("what", ["part", "eager"])
+async def test_frames_that_came_before_they_are_announced_count_once(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Of what is announced only the rest is still to come."""
+    ours, size, endpoint = ends.ours, 20_000, ends.theirs.endpoint
+    await until(lambda: not endpoint.taken)
+    beside = comm_module.MESSAGE + (comm_module.PIECE if what == "eager" else comm_module.FRAME)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 2 * (size + beside) + 2000)  # half is one partner's
+    place = PART.pack(ours.theirs, 9, 0, 0)
+    if what == "eager":
+        await ours.partner.call("eager", place + bytes(size))
+    else:
+        await ours.partner.call("part", place, bytes(size))
+    assert endpoint.taken == size + beside
+    await ours.partner.call("message", HEAD.pack(ours.theirs, 9, 1, 0) + struct.pack("<Q", size))
+    assert endpoint.taken == size + beside + 8 + comm_module.FRAME
+    await ends.abort()
+    assert not endpoint.taken
+
+
+async def test_a_frame_that_did_not_come_counts_among_those_that_are_announced(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, endpoint = ends.ours, ends.theirs.endpoint
+    await until(lambda: not endpoint.taken)
+    held = Held(monkeypatch)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 70_000)
+    call = await held.begin(ours, 9, 0, bytes(20_000))
+    call.cancel()
+    await asyncio.wait([call])
+    await until(lambda: not ends.theirs._fetching)
+    with pytest.raises(RpcError, match="40000 bytes are announced"):
+        await ours.partner.call("message", HEAD.pack(ours.theirs, 9, 1, 0) + struct.pack("<Q", 40_000))
+
+
+@pytest.mark.parametrize(
+    ("method", "wanted"),
+    [
+        ("part", 5000 + comm_module.FRAME),
+        ("eager", 5000 + comm_module.PIECE),
+        ("message", 100 * (8 + comm_module.FRAME)),
+    ],
+)
+async def test_what_a_frame_or_piece_takes_beside_its_own_bytes_must_fit_with_them(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, method: str, wanted: int
+) -> None:
+    ours, endpoint = ends.ours, ends.theirs.endpoint
+    await until(lambda: not endpoint.taken)
+    most = 2 * (comm_module.MESSAGE + wanted)  # half is one partner's
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", most - 1)
+    place, bulk = PART.pack(ours.theirs, 9, 0, 0), b""
+    if method == "part":
+        bulk = bytes(5000)
+    elif method == "eager":
+        place += bytes(5000)
+    else:
+        place = HEAD.pack(ours.theirs, 9, 100, 0) + bytes(800)
+    with pytest.raises(RpcError, match=f" {wanted} bytes are announced"):
+        await ours.partner.call(method, place, bulk)
+    assert endpoint.taken == comm_module.MESSAGE
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", most)
+    await ours.partner.call(method, place, bulk)
+
+
+@pytest.mark.parametrize("early", [0, 300])
+async def test_while_a_frame_is_fetched_what_is_sent_eagerly_of_it_counts(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, early: int
+) -> None:
+    """Its rest counts as it comes, and pieces that are here already count once."""
+    ours, endpoint = ends.ours, ends.theirs.endpoint
+    await until(lambda: not endpoint.taken)
+    held, taken = Held(monkeypatch), comm_module.MESSAGE + 1000
+    if early:
+        await ours.partner.call("eager", PART.pack(ours.theirs, 9, 0, 0) + bytes(early))
+        taken += comm_module.PIECE
+    call = await held.begin(ours, 9, 1000, bytes(50_000))
+    assert endpoint.taken == taken
+    await ends.abort()
+    with pytest.raises(RpcError, match="this comm is closed"):
+        await call
+    assert not endpoint.taken
+
+
+@pytest.mark.parametrize("methods", [("part", "part"), ("joined", "joined"), ("part", "joined")])
+async def test_of_one_comm_all_that_is_fetched_at_once_counts(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, methods: tuple[str, str]
+) -> None:
+    """Whatever has come of it."""
+    ours, endpoint = ends.ours, ends.theirs.endpoint
+    await until(lambda: not endpoint.taken)
+    held = Held(monkeypatch)
+    monkeypatch.setattr(comm_module, "MEMORY_LIMIT", 209_900)
+    calls = [
+        await held.begin(ours, number, 0, bytes(size), method)
+        for number, (method, size) in enumerate([*((one, 100_000) for one in methods), ("part", 10_000)], 9)
+    ]
+    assert held.asked == [100_000, 100_000]
+    with pytest.raises(RpcError, match="10000 bytes are announced"):
+        await calls.pop()
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    await until(lambda: not ends.theirs._fetching)
+    again = await held.begin(ours, 20, 0, bytes(100_000))
+    assert held.asked == [100_000] * 3, "they count no more"
+    again.cancel()
+    await asyncio.wait([again])

@@ -25,6 +25,7 @@ from lnd.kit import (
     turns,
     until,
 )
+from ulnet.core.md import Md
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.base import DeviceNews
 from ulnet.nid import LNET_PID, PID_USER_FLAG, Net, NetType, Nid
@@ -389,6 +390,26 @@ async def test_an_attempt_that_nobody_answers_calls_anew_before_tcp_does(
         assert dialer._began == began and dialer.connecting
         assert a.core.outcome(msg) is None
     assert (await a.ended(msg)).errno == errno.ECONNREFUSED  # of a socket that was made after TCP's first
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_an_attempt_that_a_host_has_answered_waits_for_its_hello(
+    make: Make, at: Addresses, given_up: bool
+) -> None:
+    """It is not called anew, and goes on when nobody waits for it: it may serve what comes next."""
+    a = make(at.nid(1), tunables={"timeout": 60})
+    with listening(a, at.ip(2)):
+        md = Md([], None)
+        msg = a.put(at.nid(2), b"x", md=md)
+        dialer = a.dialer(at.nid(2))
+        await until(lambda: dialer.reached)
+        attempt = dialer._attempt
+        assert dialer.check_progress(dialer._called + 1)  # what waits is given back, and comes again
+        await until(lambda: bool(a.core.taken_back and dialer._peer.queue))
+        md.aborted = errno.ETIMEDOUT if given_up else 0
+        assert dialer.check_progress(dialer._called + 50)
+        assert dialer._attempt is attempt
+        assert a.core.outcome(msg) is None
 
 
 async def test_a_device_that_is_back_ends_all_pauses(make: Make, at: Addresses) -> None:

@@ -232,6 +232,30 @@ def test_who_is_believed_because_the_peer_is_silent_ends_no_copy(who: str) -> No
     assert put.status == (-errno.ECONNRESET if who == "its slave" else None), put.reason
 
 
+@pytest.mark.requirement("BOND-hello")
+def test_hellos_of_a_peer_that_keeps_no_identities_end_no_put_that_left_once() -> None:
+    """Whichever life it comes to takes it. The second HELLO is like that of an NI that was made anew."""
+    sim = Simulation(seed=2)
+    a = bonded(sim, "a", A[0], "10.0.1.1@tcp")
+    b = ScriptedBond(sim, "b", B[0])  # acknowledges no data
+
+    def hello(number: int, mask: int, tag: bytes) -> None:
+        told = BondHello(number, 0, b.configuration(Mode.STANDBY), (mask,), guard=tag)
+        b.say(Nid.parse(A[0]), Kind.HELLO, told.pack())
+
+    hello(9, 7, b"\x12\x34")
+    sim.run(0.05)
+    put = a.put(b.bond, 30, data=b"x")
+    sim.run(0.05)
+    peer = bond_of(a).peers[b.bond]
+    for number in (70_000, 140_000):
+        hello(number, 3, b"")
+        sim.run(5)  # the silent peer is asked first
+        assert peer.incarnation == number
+    assert [one.hdr.wmd[15] for one in b.data] == [FIRST]
+    assert put.status is None, put.reason
+
+
 @pytest.mark.pure
 @pytest.mark.requirement("BOND-hello")
 def test_hellos_of_many_lives_have_copies_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ulnet.core.ni import MAX_HEALTH, NI
 from ulnet.core.routing.forward import Forwarding
 from ulnet.dlc.model import NetDel
 from ulnet.nid import Nid
-from ulnet.sim import Operation, SimNode
+from ulnet.sim import Operation, SimNode, Simulation
 from ulnet.wire.lnet import Header
 
 pytestmark = pytest.mark.pure  # methods of the core and of simulated nodes are replaced
@@ -191,6 +191,17 @@ def test_copies_over_gateways_that_have_just_died_end_no_put_whose_own_gateway_i
     assert len(inbox.deliveries) == len(puts)
 
 
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+def test_a_put_that_waits_for_long_at_its_destination_has_one_copy_at_a_time() -> None:
+    """A copy that has waited for a third of the time, too, is no reason for another one."""
+    _, client, server, puts = waiting(3, 2, 80.0)
+    assert client.core.stats.resend_count == len(puts)
+    inbox = server.attach(PORTAL + 1)
+    client.sim.run(5)
+    assert all(put.ok for put in puts)
+    assert len(inbox.deliveries) == len(puts)
+
+
 def over_the_first(puts: list[Operation], least: int = 10) -> list[Operation]:
     """Those that have left over the gateway 10.1.0.7@tcp1."""
     first = Nid.parse("10.1.0.7@tcp1")
@@ -261,10 +272,8 @@ def test_a_put_that_is_lost_after_its_copy_ends_when_that_fails_too() -> None:
     assert {put.status for put in puts} == {-errno.ECONNREFUSED}
 
 
-@pytest.mark.requirement("HEALTH-resend", "RTR")
-@pytest.mark.parametrize("away", ["the NI of its copies", "its own gateway"])
-def test_a_put_whose_copies_may_go_over_one_gateway_alone_is_its_originals_again(away: str) -> None:
-    """That is of a better priority, and has just died: all attempts go there."""
+def worse_first() -> tuple[Simulation, SimNode, SimNode, SimNode, SimNode]:
+    """The client knows a gateway of a worse priority, and not yet the other one: both, client and server."""
     sim = simulation()
     one = make_router(sim.node("r7", "10.1.0.7@tcp1", "10.2.0.7@tcp2"))
     other = make_router(sim.node("r9", "10.4.0.9@tcp4", "10.2.0.9@tcp2"))
@@ -273,6 +282,14 @@ def test_a_put_whose_copies_may_go_over_one_gateway_alone_is_its_originals_again
     add_route(server, "tcp1", "10.2.0.7@tcp2")
     add_route(server, "tcp4", "10.2.0.9@tcp2")
     sim.run(SETTLED)
+    return sim, one, other, client, server
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+@pytest.mark.parametrize("away", ["the NI of its copies", "its own gateway"])
+def test_a_put_whose_copies_may_go_over_one_gateway_alone_is_its_originals_again(away: str) -> None:
+    """That is of a better priority, and has just died: all attempts go there."""
+    sim, one, other, client, server = worse_first()
     server.attach(PORTAL)
     server.core.memory.set_lazy(PORTAL + 1)
     client.put(server.nid, PORTAL, data=b"x")
@@ -297,3 +314,26 @@ def test_a_put_whose_copies_may_go_over_one_gateway_alone_is_its_originals_again
     sim.run(5)
     assert [f"{put}: {put.status} {put.reason}" for put in puts if not put.ok] == []
     assert len(inbox.deliveries) == len(puts)
+
+
+@pytest.mark.requirement("HEALTH-resend", "RTR")
+def test_a_put_whose_copies_failed_is_copied_again_when_their_gateway_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What they had tried counts no more: else nothing tries it again, and its own gateway swallows it."""
+    sim, one, other, client, server = worse_first()
+    inbox = server.attach(PORTAL)
+    client.put(server.nid, PORTAL, data=b"x")
+    sim.run(1)
+    swallow(one, monkeypatch)
+    puts = [client.put(server.nid, PORTAL, data=b"y", timeout=90) for _ in range(40)]
+    sim.run(20)
+    add_route(client, "tcp2", "10.4.0.9@tcp4")
+    sim.run(11)
+    other.kill(silent=False)
+    sim.run(4.5)
+    assert client.core.stats.resend_count >= len(puts), "and they have failed"
+    other.restart()
+    sim.run(50)
+    assert [f"{put}: {put.status} {put.reason}" for put in puts if not put.ok] == []
+    assert len(inbox.deliveries) == 1 + len(puts)

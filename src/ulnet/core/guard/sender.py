@@ -125,7 +125,7 @@ class SenderGuard:
         """Copy PUTs that have a path, and may be lost there, where the peer would notice to have them."""
         lost = {}
         for md in self._memory.at_hop(None) if self._state.running else ():
-            put = None if md.aborted else md.put
+            put = md.put
             attempts = put.attempts if put is not None else None
             for one in (put, attempts.well if attempts is not None else None):
                 if one and one.ni and one.path and is_identity(one.wmd) and is_lost(one):
@@ -150,7 +150,7 @@ class SenderGuard:
             anew = anew or (ni is not None and put.path is None)  # it sets out anew soon
             if ni is None and md is not None and not md.refs and put.attempts is not None:
                 ni, pni = next(reversed(put.attempts.tried), (None, None))  # it ended before its copy did
-            if not anew and md and md.put is put and not md.aborted and ni is not None and pni is not None:
+            if not anew and md and md.put is put and ni is not None and pni is not None:
                 self._copy(md, put, ni, self._state.peers.find_ni(pni.nid) or pni)
 
     def _copy(self, md: Md, put: Msg, ni: NI, pni: PeerNi) -> None:
