@@ -125,7 +125,7 @@ class LNet:
             self.state, self.memory, sender, self.info, self.gateways, self.health.peer_told
         )
         self.leaving: Leaving = Leaving(
-            self.state, self.memory, sender.guard, self.discovery, self._nis_changed
+            self.state, self.memory, sender, self.discovery, self._nis_changed
         )
         self.ni_event: Callable[[NI, NiEvent], None] = self.health.ni_event
         self.slept: Callable[[float], None] = self.health.rates.slept

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 from ulnet.control.discovery import Discovery
 from ulnet.core.guard.identity import is_identity
-from ulnet.core.guard.sender import SenderGuard
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerFlag
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.nid import NetType, Nid
 
@@ -33,17 +33,17 @@ _PUSH_SENT = int(PeerFlag.PUSH_SENT)
 class Leaving:
     """Lets NIs of one node go; who deletes them asks `held` again and again, and gives up when it likes."""
 
-    __slots__ = ("_discovery", "_graces", "_guard", "_memory", "_nis_changed", "_state")
+    __slots__ = ("_credits", "_discovery", "_graces", "_guard", "_memory", "_nis_changed", "_state")
 
     def __init__(
         self,
         state: NodeState,
         memory: Memory,
-        guard: SenderGuard,
+        sender: Sender,
         discovery: Discovery,
         nis_changed: Callable[[], None],
     ) -> None:
-        self._guard = guard
+        self._guard, self._credits = sender.guard, sender.credits
         self._state = state
         self._memory = memory
         self._discovery = discovery
@@ -95,7 +95,7 @@ class Leaving:
         Where the peer knows another NI, its answer may come by that within a moment. A PUT that the peer
         would notice to have is left to the guard there, if that sends it again once there is a path.
         """
-        if self._guard.due:  # copies of PUTs are made in turns: see then which have none
+        if self._guard.due or self._credits.leaving:  # both have their turns: see then what is left
             self._state.defer(self._end_requests)
             return
         now, over, stranded = self._state.clock(), deque[tuple[Md, int]](), self._guard.stranded
