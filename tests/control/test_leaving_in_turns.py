@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from support.rails import Rails
 from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, TRUNCATE, Md
+from ulnet.core.ni import NI
 from ulnet.core.tunables import NetTunables
 from ulnet.nid import NetType, Nid
 
@@ -219,3 +221,15 @@ def test_what_only_waited_for_credits_of_a_bonding_ni_goes_on_by_another_one() -
     assert ends[EventKind.SEND, 0] == ends[EventKind.ACK, 0] == len(waiting)
     assert len(had) == MANY - len(waiting)
     fabric.assert_conserved()
+
+
+def test_an_ni_that_is_deleted_is_not_kept() -> None:
+    """Its time for late answers kept it until another one was deleted."""
+    fabric = Fabric()
+    own = Nid.parse("10.0.0.1@tcp")
+    core = fabric.node(str(own), "10.1.0.1@tcp1")
+    core.del_ni(own)
+    fabric.run()
+    fabric.all_nis.clear()
+    gc.collect()
+    assert [one for one in gc.get_objects() if isinstance(one, NI) and one.nid == own] == []

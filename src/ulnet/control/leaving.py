@@ -48,7 +48,7 @@ class Leaving:
         self._memory = memory
         self._discovery = discovery
         self._nis_changed = nis_changed
-        self._graces: dict[NI | None, float] = {}  # until when NIs that are gone have theirs
+        self._graces: dict[Nid, float] = {}  # until when NIs that are gone have theirs
 
     def begin(self, nis: Sequence[NI]) -> None:
         """Begin: the NIs take nothing new from now on."""
@@ -86,7 +86,7 @@ class Leaving:
                 md = exchange.md
                 if md is not None and md.ni is ni and not md.refs:
                     self._memory.md_unlink(md, errno.ECONNRESET)
-        self._graces[ni] = self._state.clock() + _GRACE
+        self._graces[ni.nid] = self._state.clock() + _GRACE
         self._state.defer(self._end_requests)  # once those are on their way that are sent again
 
     def _end_requests(self) -> None:
@@ -99,14 +99,14 @@ class Leaving:
             self._state.defer(self._end_requests)
             return
         now, over, stranded = self._state.clock(), deque[tuple[Md, int]](), self._guard.stranded
-        self._graces = {ni: end for ni, end in self._graces.items() if end > now}
+        self._graces = {nid: end for nid, end in self._graces.items() if end > now}
         ends = set()
         for md in list(self._memory.mds.values()):
             if md.deadline_slot >= 0 and _has_lost_its_ni(md) and md.acks_due + md.replies_due == 1:
                 put = md.put
                 waiting = put is not None and stranded.get(put) == put.queued_at
                 again = waiting or (put is not None and md.refs > 0 and is_identity(put.wmd))
-                end = self._graces.get(md.ni)
+                end = self._graces.get(md.ni.nid) if md.ni is not None else None
                 if not self._has_other_ni(md) or (end is None and not again):
                     over.append((md, md.handle))
                 elif end is not None:
