@@ -152,16 +152,16 @@ class Credits:
             self._take_waiting(ni, pni, _may_go_elsewhere)
 
     def _let_some_go(self) -> None:
-        """So many end, or set out anew, in a turn; all do when the node shuts down."""
-        leaving = self.leaving
-        try:
-            for _ in range(min(_AT_ONCE, len(leaving)) if self._state.running else len(leaving)):
-                self._let_one_go()
-        finally:
-            if leaving:
-                self._state.defer(self._let_some_go)
+        """So many end, or set out anew, in the next turn; all do when the node shuts down."""
+        left = len(self.leaving)
+        for _ in range(min(_AT_ONCE, left) if self._state.running else left):
+            self._state.defer(self._let_one_go)
+        if left:
+            self._state.defer(self._let_some_go)
 
     def _let_one_go(self) -> None:
+        if not self.leaving:
+            return  # they did when CPTs were changed
         msg = self.leaving.popleft()
         self._settle(msg)
         if self._state.running and self._is_over(msg, self._state.clock()):
