@@ -122,7 +122,7 @@ class Credits:
             return
         try:
             self._hand_over(path, [msg])
-        except BaseException as error:  # who gave a credit back, or waits for one, has nothing to do with it
+        except Exception as error:  # who gave a credit back, or waits for one, has nothing to do with it
             self._state.call_failed(error)
 
     # Who waits for too long, or leaves -------------------------------------------------------------
