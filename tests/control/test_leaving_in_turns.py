@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from support.fabric import Delivery, Fabric
+from support.fabric import Delivery, Fabric, MemLnd
+from support.rails import Rails
 from ulnet.control.instance import LNet
 from ulnet.core.event import Event, EventKind
 from ulnet.core.md import INFINITE, MANAGE_REMOTE, OP_GET, TRUNCATE, Md
+from ulnet.core.ni import NI
 from ulnet.core.tunables import NetTunables
-from ulnet.nid import Nid
+from ulnet.nid import NetType, Nid
 
 MOST = 64  # in a turn
 MANY = 300
@@ -201,3 +204,51 @@ def test_a_descriptor_that_serves_many_outlives_a_request_that_is_answered_befor
     told = [(event.kind, event.status) for event in events if event.md is answered]
     assert told == [(EventKind.SEND, 0), (EventKind.REPLY, 0)]
     assert [md for md in mds if md.linked] == [answered]
+
+
+class Bonds(MemLnd):
+    """Bonding NIs, as far as the core knows them."""
+
+    name = "bond"
+    net_type = int(NetType.BOND)
+
+
+@pytest.mark.requirement("cfg-020")
+def test_what_only_waited_for_credits_of_a_bonding_ni_goes_on_by_another_one() -> None:
+    """Its request ended before it had its turn to set out anew, though its peer got it, and answered."""
+    fabric = Fabric()
+    far = Nid.parse("10.0.0.2@bond0")
+    cores = [fabric.node() for _ in range(2)]
+    for core, nids in zip(cores, (("10.0.0.1@bond0", "10.0.0.9@bond0"), (str(far),)), strict=True):
+        core.register_lnd(Bonds(fabric, core))
+        for nid in map(Nid.parse, nids):
+            core.add_ni(nid.net, nid)
+    core = cores[0]
+    Rails.serve(cores[1], bytearray(64))
+    ends: Counter[tuple[EventKind, int]] = Counter()
+    for _ in range(MANY):
+        md = core.memory.md_bind(b"x", lambda event: ends.update([(event.kind, event.status)]), threshold=2)
+        core.put(md, far, 5, 7, source=None)
+    pni = core.peers.find_ni(far)
+    assert pni is not None
+    waiting = list(pni.tx_queue)
+    assert len(waiting) > 4 * MOST
+    had = [ni for ni, _ in fabric.wire]
+    assert {ni.nid for ni in had} == {msg.ni.nid for msg in waiting if msg.ni}  # all are by one NI
+    core.del_ni(had[0].nid)
+    fabric.run()
+    assert ends[EventKind.SEND, 0] == ends[EventKind.ACK, 0] == len(waiting)
+    assert len(had) == MANY - len(waiting)
+    fabric.assert_conserved()
+
+
+def test_an_ni_that_is_deleted_is_not_kept() -> None:
+    """Its time for late answers kept it until another one was deleted."""
+    fabric = Fabric()
+    own = Nid.parse("10.0.0.1@tcp")
+    core = fabric.node(str(own), "10.1.0.1@tcp1")
+    core.del_ni(own)
+    fabric.run()
+    fabric.all_nis.clear()
+    gc.collect()
+    assert [one for one in gc.get_objects() if isinstance(one, NI) and one.nid == own] == []

@@ -245,7 +245,7 @@ def test_an_answer_that_needs_no_credit_goes_when_what_was_before_it_gives_up():
     assert (len(fabric.wire), len(b.nis[B].tx_queues[0].waiting)) == (8, 2)
     b.memory.md_unlink(first)
     fabric.clock.now += 2
-    for _ in range(3):
+    for _ in range(4):
         b.tick(fabric.clock.now)
     assert (len(fabric.wire), fabric.wire[-1][1].next_nid) == (9, foes[4])
     while fabric.wire:

@@ -6,10 +6,13 @@ import errno
 
 import pytest
 
+from support.fabric import Fabric, MemLnd, Recorder
 from support.rails import A0, A1, B0, B1, Rails
 from ulnet.core.guard.identity import tag_of
 from ulnet.core.msg import Msg
+from ulnet.core.ni import NI
 from ulnet.core.status import HealthStatus as S
+from ulnet.core.tunables import NetTunables
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL, Header, MsgType
 
@@ -201,3 +204,48 @@ def test_only_what_has_left_is_copied():
     rails.fabric.run()
     assert [event.status for event in rails.events if event.kind.name == "ACK"] == [0] * MANY
     rails.fabric.assert_conserved()
+
+
+class Raising(MemLnd):
+    """Takes what it is given, and raises for the first that goes to a NID."""
+
+    to: Nid | None = None
+
+    def send(self, ni: NI, msgs: list[Msg]) -> None:
+        super().send(ni, msgs)
+        if msgs[0].next_nid == self.to:
+            self.to = None
+            raise RuntimeError("a mistake in the driver")
+
+
+@pytest.mark.parametrize("how", ["stalled", "other CPTs", "completed"])
+def test_a_driver_that_raises_takes_nothing_from_the_others(how):
+    """What had just left a queue was lost, or credits of what had ended."""
+    fabric = Fabric()
+    few = NetTunables(peer_credits=2, credits=2)
+    own, second, far = A0, Nid.parse("10.0.0.3@tcp"), Nid.parse("10.0.0.4@tcp")
+    core, events = fabric.node(), Recorder()
+    driver = Raising(fabric, core)
+    core.register_lnd(driver)
+    for nid in (own, second):
+        core.add_ni(nid.net, nid, tunables=few)
+    for nid in (B0, far):
+        Rails.serve(fabric.node(str(nid)), bytearray(64))
+    for target, source in ((B0, own), (far, own), (far, second)):
+        for _ in range(2):
+            md = core.memory.md_bind(b"x", events, threshold=1)
+            core.put(md, target, 5, 7, ack=False, source=source)
+    assert len(core.nis[own].tx_queues[0].waiting) == 2
+    assert len(core.peers.find_ni(far).tx_queue) == 2  # which the other NI could send at once
+    driver.to = far
+    if how == "stalled":
+        core.path_stalled(core.nis[own], far)
+    elif how == "other CPTs":
+        core.set_cpts(own, None)
+    fabric.run()
+    assert driver.to is None
+    assert [event.status for event in events] == [0] * 6
+    told = [line for line in fabric.reports if "a mistake in the driver" in line]
+    assert len(told) == 1
+    fabric.reports.remove(told[0])
+    fabric.assert_conserved()

@@ -93,7 +93,7 @@ class BondNi:
         err, reason = errno.ESHUTDOWN, f"the local interface {self.ni.nid} has been shut down"
         for peer in self.peers.values():
             for _ in range(len(peer.waiting)):  # who hears of it may send anew
-                self.core.completed([peer.waiting.popleft()], HealthStatus.LOCAL_ERROR, err, reason)
+                self.core.completed([peer.waiting.popleft()[0]], HealthStatus.LOCAL_ERROR, err, reason)
         self.table.clear()
 
     # Time ------------------------------------------------------------------------------------------
@@ -125,17 +125,17 @@ class BondNi:
         if peer is None:
             self._fail(msg, errno.ENOMEM, "too many bonding peers", HealthStatus.LOCAL_ERROR)
             return
-        peer.used_at = self.clock()
+        now = peer.used_at = self.clock()
         if not peer.connected:
-            peer.waiting.append(msg)
+            peer.waiting.append((msg, now))
             self.connect(peer)
             return
         self.monitor.wanted()
         if peer in self._going:  # nothing overtakes what waited
-            peer.waiting.append(msg)
+            peer.waiting.append((msg, now))
             self._going[peer] += 1
             return
-        self._send_on(peer, msg)
+        self._send_on(peer, msg, now)
 
     def _send_to_slave(self, msg: Msg, nid: Nid) -> None:
         """To itself; or the answer to what a router passed on, which came from one of its slaves."""
@@ -147,7 +147,8 @@ class BondNi:
         reason = f"no slave of {self.ni.nid} reaches {nid}"
         self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
 
-    def _send_on(self, peer: BondPeer, msg: Msg) -> None:
+    def _send_on(self, peer: BondPeer, msg: Msg, since: float) -> None:
+        """Pass msg, which came here at `since`, on to a slave that the peer knows, or let it wait."""
         slaves = self.slaves
         ways = peer.ways(self._generation.number, slaves.own, slaves.off, slaves.chosen)
         if not ways:
@@ -173,7 +174,7 @@ class BondNi:
         if path.ni.nid in peer.knows or not peer.settling:
             self._pass_on(msg, path.ni, path.nid)
         else:
-            peer.waiting.append(msg)  # until it knows that slave: it takes nothing from others
+            peer.waiting.append((msg, since))  # until it knows that slave: it takes nothing from others
 
     def hello_ended(self, peer: BondPeer, taken: bool) -> None:
         """What waits goes; where the HELLO was not taken, what has waited for too long fails."""
@@ -214,7 +215,7 @@ class BondNi:
                 while room and self._going.get(peer) and peer.waiting:
                     room -= 1
                     self._going[peer] -= 1
-                    self._let_one_go(peer, peer.waiting.popleft())
+                    self._let_one_go(peer, *peer.waiting.popleft())
                 left = self._going.pop(peer, 0)
                 if left and peer.waiting:
                     self._going[peer] = left
@@ -224,18 +225,18 @@ class BondNi:
             if self._going:
                 self.soon(self._let_some_go)
 
-    def _let_one_go(self, peer: BondPeer, msg: Msg) -> None:
+    def _let_one_go(self, peer: BondPeer, msg: Msg, since: float) -> None:
         if not peer.connected:
             reason = f"{peer.nid}: no bonding data server knows it, and its first slave says no HELLO"
             self.core.completed([msg], HealthStatus.REMOTE_ERROR, errno.EHOSTUNREACH, reason)
         elif msg.md is not None and msg.md.aborted:
             reason = "the memory descriptor was unlinked before the message left"
             self._fail(msg, errno.ECANCELED, reason)
-        elif msg.queued_at <= peer.takes_none:
+        elif since <= peer.takes_none:
             reason = f"{peer.nid} says HELLO, and takes none of ours in {PATIENCE:g} s: see what runs there"
             self._fail(msg, errno.EHOSTUNREACH, reason, HealthStatus.REMOTE_ERROR)
         else:
-            self._send_on(peer, msg)
+            self._send_on(peer, msg, since)
 
     def _forget_idle(self, peer: BondPeer) -> None:
         """Nobody wants that peer any more; copies of PUTs to it may be left, which its next life ends."""
@@ -251,7 +252,7 @@ class BondNi:
     @property
     def in_hand(self) -> list[Msg]:
         """The messages that wait here for their peers."""
-        return [msg for peer in self.peers.values() for msg in peer.waiting]
+        return [msg for peer in self.peers.values() for msg, _ in peer.waiting]
 
     # Master ----------------------------------------------------------------------------------------
 

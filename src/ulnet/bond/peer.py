@@ -70,8 +70,8 @@ class BondPeer:
         self.prefix: bytes = b""  # … and what they begin with, once there was one
         self.configuration: Configuration | None = None
         self.paths: list[Path] = []
-        self.waiting: deque[Msg] = deque()
-        self.takes_none: float = -1.0  # of those that wait: what was queued then, or before, fails
+        self.waiting: deque[tuple[Msg, float]] = deque()  # … and since when each waits for this peer
+        self.takes_none: float = -1.0  # of those that wait: what has waited since then, or before, fails
         self.connecting: bool = False
         self.greeting: bool = False
         self.asked_at: Nid | None = None  # the slave of ours that its last HELLO came to

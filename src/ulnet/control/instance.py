@@ -124,9 +124,7 @@ class LNet:
         self.discovery: Discovery = Discovery(
             self.state, self.memory, sender, self.info, self.gateways, self.health.peer_told
         )
-        self.leaving: Leaving = Leaving(
-            self.state, self.memory, sender.guard, self.discovery, self._nis_changed
-        )
+        self.leaving: Leaving = Leaving(self.state, self.memory, sender, self.discovery, self._nis_changed)
         self.ni_event: Callable[[NI, NiEvent], None] = self.health.ni_event
         self.slept: Callable[[float], None] = self.health.rates.slept
         self.unconnected: Callable[[NI, Nid, int], None] = self.health.unconnected

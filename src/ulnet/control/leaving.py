@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 from ulnet.control.discovery import Discovery
 from ulnet.core.guard.identity import is_identity
-from ulnet.core.guard.sender import SenderGuard
 from ulnet.core.md import Md
 from ulnet.core.memory import Memory
 from ulnet.core.ni import NI
 from ulnet.core.peer import PeerFlag
+from ulnet.core.sender import Sender
 from ulnet.core.state import NodeState
 from ulnet.nid import NetType, Nid
 
@@ -33,22 +33,22 @@ _PUSH_SENT = int(PeerFlag.PUSH_SENT)
 class Leaving:
     """Lets NIs of one node go; who deletes them asks `held` again and again, and gives up when it likes."""
 
-    __slots__ = ("_discovery", "_graces", "_guard", "_memory", "_nis_changed", "_state")
+    __slots__ = ("_credits", "_discovery", "_graces", "_guard", "_memory", "_nis_changed", "_state")
 
     def __init__(
         self,
         state: NodeState,
         memory: Memory,
-        guard: SenderGuard,
+        sender: Sender,
         discovery: Discovery,
         nis_changed: Callable[[], None],
     ) -> None:
-        self._guard = guard
+        self._guard, self._credits = sender.guard, sender.credits
         self._state = state
         self._memory = memory
         self._discovery = discovery
         self._nis_changed = nis_changed
-        self._graces: dict[NI | None, float] = {}  # until when NIs that are gone have theirs
+        self._graces: dict[Nid, float] = {}  # until when NIs that are gone have theirs
 
     def begin(self, nis: Sequence[NI]) -> None:
         """Begin: the NIs take nothing new from now on."""
@@ -86,7 +86,7 @@ class Leaving:
                 md = exchange.md
                 if md is not None and md.ni is ni and not md.refs:
                     self._memory.md_unlink(md, errno.ECONNRESET)
-        self._graces[ni] = self._state.clock() + _GRACE
+        self._graces[ni.nid] = self._state.clock() + _GRACE
         self._state.defer(self._end_requests)  # once those are on their way that are sent again
 
     def _end_requests(self) -> None:
@@ -95,18 +95,18 @@ class Leaving:
         Where the peer knows another NI, its answer may come by that within a moment. A PUT that the peer
         would notice to have is left to the guard there, if that sends it again once there is a path.
         """
-        if self._guard.due:  # copies of PUTs are made in turns: see then which have none
+        if self._guard.due or self._credits.leaving:  # both have their turns: see then what is left
             self._state.defer(self._end_requests)
             return
         now, over, stranded = self._state.clock(), deque[tuple[Md, int]](), self._guard.stranded
-        self._graces = {ni: end for ni, end in self._graces.items() if end > now}
+        self._graces = {nid: end for nid, end in self._graces.items() if end > now}
         ends = set()
         for md in list(self._memory.mds.values()):
             if md.deadline_slot >= 0 and _has_lost_its_ni(md) and md.acks_due + md.replies_due == 1:
                 put = md.put
                 waiting = put is not None and stranded.get(put) == put.queued_at
                 again = waiting or (put is not None and md.refs > 0 and is_identity(put.wmd))
-                end = self._graces.get(md.ni)
+                end = self._graces.get(md.ni.nid) if md.ni is not None else None
                 if not self._has_other_ni(md) or (end is None and not again):
                     over.append((md, md.handle))
                 elif end is not None:

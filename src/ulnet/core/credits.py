@@ -36,7 +36,7 @@ class Credits:
     read no answers: while half of an NI's credits are held by answers, further answers need none.
     """
 
-    __slots__ = ("_faults", "_leaving", "_parts", "_patrol", "_state", "_waited_for")
+    __slots__ = ("_faults", "_parts", "_patrol", "_state", "_waited_for", "leaving")
 
     def __init__(self, state: NodeState, faults: FaultInjector, parts: Parts) -> None:
         self._state = state
@@ -44,7 +44,7 @@ class Credits:
         self._parts = parts
         self._waited_for: dict[PeerNi, None] = {}  # those whose credits messages wait for, or did lately
         self._patrol: Timer | None = None  # when to look for messages that have waited for too long
-        self._leaving: deque[Msg] = deque()  # they wait no more, and have their turn to set out anew, or end
+        self.leaving: deque[Msg] = deque()  # they wait no more, and have their turn to set out anew, or end
 
     # Taking ----------------------------------------------------------------------------------------
 
@@ -119,8 +119,11 @@ class Credits:
         """The turn of a message that waited, or was kept by a fault rule, has come, unless it is over."""
         if self._is_over(msg, self._state.clock()):
             self._fail_over(msg)
-        else:
+            return
+        try:
             self._hand_over(path, [msg])
+        except Exception as error:  # who gave a credit back, or waits for one, has nothing to do with it
+            self._state.call_failed(error)
 
     # Who waits for too long, or leaves -------------------------------------------------------------
 
@@ -137,7 +140,7 @@ class Credits:
     def _look(self) -> None:
         """End those that wait and are past their deadlines, or unlinked."""
         self._patrol, now = None, self._state.clock()
-        self._let_go(self._take_waiting(None, None, lambda msg: self._is_over(msg, now)))
+        self._take_waiting(None, None, lambda msg: self._is_over(msg, now))
         self._waited_for = {pni: None for pni in self._waited_for if pni.tx_queue}
         queues = (queue for ni in self._state.nis.values() for queue in ni.tx_queues)
         if self._waited_for or any(queue.waiting for queue in queues):
@@ -146,26 +149,25 @@ class Credits:
     def leave(self, ni: NI | None, pni: PeerNi | None) -> None:
         """Messages that wait for credits of that NI, of that peer NI, or on that pair, set out anew, soon."""
         if pni is None or pni.tx_queued_bytes:
-            self._let_go(self._take_waiting(ni, pni, _may_go_elsewhere))
-
-    def _let_go(self, msgs: list[Msg]) -> None:
-        """These are in no queue any more: they have their turn behind those that have left before."""
-        if msgs and not self._leaving:
-            self._state.defer(self._let_some_go)
-        self._leaving += msgs
+            self._take_waiting(ni, pni, _may_go_elsewhere)
 
     def _let_some_go(self) -> None:
-        """So many end, or set out anew, in a turn; all do when the node shuts down."""
-        leaving, now = self._leaving, self._state.clock()
-        for _ in range(min(_AT_ONCE, len(leaving)) if self._state.running else len(leaving)):
-            msg = leaving.popleft()
-            self._settle(msg)
-            if self._state.running and self._is_over(msg, now):
-                self._fail_over(msg)
-            else:
-                self._state.defer(self._parts.set_out_anew, msg)
-        if leaving:
+        """So many end, or set out anew, in the next turn; all do when the node shuts down."""
+        left = len(self.leaving)
+        for _ in range(min(_AT_ONCE, left) if self._state.running else left):
+            self._state.defer(self._let_one_go)
+        if left:
             self._state.defer(self._let_some_go)
+
+    def _let_one_go(self) -> None:
+        if not self.leaving:
+            return  # they did when CPTs were changed
+        msg = self.leaving.popleft()
+        self._settle(msg)
+        if self._state.running and self._is_over(msg, self._state.clock()):
+            self._fail_over(msg)
+        else:
+            self._parts.set_out_anew(msg)
 
     @staticmethod
     def _is_over(msg: Msg, now: float) -> bool:
@@ -281,8 +283,8 @@ class Credits:
             assert msg.path is not None
             self._enter_ni(msg.path, [msg], 1, True)
 
-    def _take_waiting(self, ni: NI | None, pni: PeerNi | None, goes: Callable[[Msg], bool]) -> list[Msg]:
-        """Remove those messages from all queues, if they go: who waits for one destination stays in order."""
+    def _take_waiting(self, ni: NI | None, pni: PeerNi | None, goes: Callable[[Msg], bool]) -> None:
+        """Those messages leave all queues, if they go, and have their turn behind those that left before."""
         self._parts.uncork()
         waited: list[Msg] = []
         for one in (ni,) if ni is not None else self._state.nis.values():
@@ -302,11 +304,13 @@ class Credits:
         for msg in waited:
             msg.committed = False
             msg.path = None  # an ACK that comes before it sets out anew must not take it for sent
+        if waited and not self.leaving:
+            self._state.defer(self._let_some_go)
+        self.leaving += waited
         for msg in waited[:on_nis]:
             assert msg.peer_ni is not None
             msg.peer_ni.tx_credits += 1
             self._serve_peer(msg.peer_ni, 1)
-        return waited
 
     def _settle(self, msg: Msg) -> None:
         """A message that was taken out of a queue is none of its path's any more."""
@@ -319,16 +323,12 @@ class Credits:
         self._state.answers -= answers
 
     def change_cpts(self, ni: NI, cpts: tuple[int, ...]) -> None:
-        """Give an NI other CPTs, with fresh queues; what waited for it, or for a peer, sets out anew.
-
-        At once, for what is sent next must not overtake it.
-        """
+        """Give an NI other CPTs; what waited for it sets out anew at once, so that nothing overtakes it."""
         self._state.generation.invalidate("an NI has other CPTs")
-        waited = self._take_waiting(ni, None, lambda _: True)
+        self._take_waiting(ni, None, lambda _: True)
         ni.replace_cpts(cpts)
-        for msg in waited:
-            self._settle(msg)
-            self._parts.set_out_anew(msg)
+        while self.leaving:
+            self._let_one_go()
 
 
 def _may_go_elsewhere(msg: Msg) -> bool:

@@ -289,7 +289,7 @@ class Peer:
 
     # fmt: off
     __slots__ = ("allowance", "attempts", "check_nid", "check_timeout", "differences", "error",
-                 "exchanges", "flags", "generation", "gone", "guard", "heard_at", "heard_from",
+                 "exchanges", "flags", "generation", "going", "gone", "guard", "heard_at", "heard_from",
                  "locked_at", "members", "merging", "nets", "news", "parked", "path_loads", "prefix",
                  "primary_nid", "pushed_sequence", "rates", "remote_sequence", "says", "seq", "settled",
                  "stale", "state", "turns", "waiters")
@@ -321,13 +321,13 @@ class Peer:
         self.check_nid: Nid | None = None  # of a gateway under check: its NID that is to answer
         self.check_timeout: float | None = None  # of a gateway: for all pings and pushes to it
         self.news: PingInfo | None = None  # to be merged
-        # News that are merged in several turns, and how many of their NIDs are merged.
-        self.merging: tuple[PingInfo, int] | None = None
+        self.merging: tuple[PingInfo, int] | None = None  # in several turns: and how many of their NIDs are
         self.stale: bool = False  # another one came while it was asked
         self.says: frozenset[Nid] = frozenset()  # of NIDs that other peers have, those that it last listed
         self.exchanges: dict[str, Exchange] = {}  # the ping and the push under way
         self.error: tuple[int, str] | None = None  # of the last round
         self.parked: list[Msg] = []
+        self.going: bool = False  # these go on, in turns: what is sent meanwhile is behind them
         self.waiters: list[Waiter] = []
         self.differences: tuple[str, ...] = ()  # between what is configured and what it says
 
@@ -335,7 +335,7 @@ class Peer:
         """Change flags; `settled` follows."""
         flags = self.flags = self.flags & ~remove | add
         self.generation.invalidate("flags")
-        self.settled = flags & _KNOWN_OR_NOT == _KNOWN
+        self.settled = flags & _KNOWN_OR_NOT == _KNOWN and not self.going
 
     def fall_apart(self) -> None:
         """It left the table: what nobody uses goes at once, and waits for no search for cycles."""

@@ -46,7 +46,7 @@ def discovery_in_order(node: SimNode) -> str:
 def _in_order(peer: Peer, queued: bool) -> str:
     flags = peer.flags
     known = flags & 0x110 == 0x110 and not flags & _UNSETTLED
-    if peer.settled != known:
+    if peer.settled != (known and not peer.going):
         return f"settled is {peer.settled}"
     if peer.gone:
         return "it is in the table and gone"
@@ -54,7 +54,7 @@ def _in_order(peer: Peer, queued: bool) -> str:
         return "its ping and its flags do not agree"
     if bool(flags & _PUSH_SENT) != (PUSH in peer.exchanges):
         return "its push and its flags do not agree"
-    if not flags & _DISCOVERING and (peer.parked or peer.waiters):
+    if not (flags & _DISCOVERING or peer.going) and (peer.parked or peer.waiters):
         return f"{len(peer.parked)} messages and {len(peer.waiters)} callers wait for nothing"
     if flags & _DISCOVERING and not queued and not {PING, PUSH} & peer.exchanges.keys():
         return "it is being discovered, and nobody works on it"

@@ -94,7 +94,7 @@ class Discovery:
             gateways.usable,
             gateways.leads_over,
         )
-        self._waiting = Waiting(state, sender, self._want)
+        self._waiting = Waiting(state, sender, self._want, self._holds)
         self._asking = Asking(state, gateways.needed_for, self._claims.suspect, self._want)
         # fmt: off
         self.merging: Merging = Merging(
@@ -251,12 +251,17 @@ class Discovery:
         if peer.primary_nid.net.type == NetType.BOND:
             peer.mark(_DISCOVERED | _UPTODATE)  # bonding NIs find each other by themselves
             return False
-        if peer.flags & _GATEWAY_KNOWN == _GATEWAY_KNOWN:
-            return False  # its periodic check holds nothing back
+        if self._waiting.served is peer or not (peer.going or self._holds(peer)):
+            return False
         peer.parked.append(msg)
-        if not peer.flags & _DISCOVERING:
+        if not (peer.going or peer.flags & _DISCOVERING):
             self._feed(peer, Input.WANTED)
         return True
+
+    def _holds(self, peer: Peer) -> bool:
+        """Whether messages wait until the peer is known; the check of a gateway holds nothing back."""
+        known = peer.settled or peer.primary_nid == LO_NID
+        return self.active and not known and peer.flags & _GATEWAY_KNOWN != _GATEWAY_KNOWN
 
     def peer_deprived(self, peer: Peer) -> None:
         """Configuration took NIDs of the peer away."""
