@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from selftest.conftest import SID, Lab, until
+from selftest.conftest import SID, Lab, foe_of, until
 from selftest.test_framework import making, new_turns, order, ping_test, stat
 from ulnet.core.notices import Notices
+from ulnet.selftest.exchange import Incoming
 from ulnet.selftest.sessions import Batch, Needs, Room, Session, Test, total
-from ulnet.wire.selftest_bodies import BatchReply, TestReply
+from ulnet.wire.selftest_bodies import BatchReply, DebugReply, DebugRequest, Reply, TestReply
 from ulnet.wire.selftest_values import BatchOp, Service
 
 pytestmark = pytest.mark.requirement("LST")
@@ -77,6 +80,66 @@ async def test_nobody_looks_at_all_tests_to_answer(lab: Lab, monkeypatch: pytest
         assert await order(lab, op, batch=1) == BatchReply(0, SID, 0)
     assert await lab.ask(replace(ping_test(lab), batch=1)) == TestReply(0, SID)
     assert looks <= 5
+
+
+async def test_few_requests_are_served_in_a_turn(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that came in one turn, on any number of connections, were served in the next."""
+    framework, served = lab.tests[1].framework, 0
+    answer = framework.answer
+
+    async def count(incoming: Incoming) -> Reply | None:
+        nonlocal served
+        served += 1
+        return await answer(incoming)
+
+    monkeypatch.setattr(framework, "answer", count)
+    async with AsyncExitStack() as stack:
+        foes = [await stack.enter_async_context(foe_of(lab, host)) for host in range(10, 26)]
+        watch = asyncio.create_task(most_in_a_turn(lambda: served, lambda: served >= 1600))
+        await asyncio.gather(*(foe.send([DebugRequest(1)] * 100) for foe in foes))
+        assert await watch <= 2 * 4, "a turn begins anywhere between two looks"
+    await until(lambda: not lab.tests[1].exchange.busy)
+
+
+async def test_who_floods_loses_its_own_requests(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the places that others leave are one peer's; nothing is kept of it in the end."""
+    framework, exchange = lab.tests[1].framework, lab.tests[1].exchange
+    go_on = asyncio.Event()
+    answer = framework.answer
+
+    async def slow(incoming: Incoming) -> Reply | None:
+        if incoming.source not in (lab.nid(0), lab.nid(0, 1)):
+            await go_on.wait()
+        return await answer(incoming)
+
+    monkeypatch.setattr(framework, "answer", slow)
+    async with foe_of(lab) as foe, foe_of(lab, 10) as other:
+        await foe.send([DebugRequest(1)] * 9000)
+        assert exchange.dropped == 9000 - 2048
+        await other.send([DebugRequest(1)] * 9000)
+        assert exchange.dropped == 18_000 - 2048 - 1024
+        assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(errno.ESRCH)
+        go_on.set()
+    await until(lambda: not exchange.busy)
+    assert not exchange._requests.taken and exchange._turns is not None and not exchange._turns.waiting
+
+
+async def test_requests_that_wait_are_forgotten_when_it_stops(lab: Lab) -> None:
+    selftest = lab.tests[1]
+    exchange = selftest.exchange
+    async with foe_of(lab) as foe:
+        watch = asyncio.create_task(until(lambda: exchange._requests.taken > 100))
+        await foe.send([DebugRequest(1)] * 2000)
+        await watch
+        await foe.send([DebugRequest(1)] * 1000)
+        await selftest.close()
+        assert not exchange._requests.taken and not exchange._tasks
+        answered = sum(rail.answered for rail in exchange.rails.values())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert sum(rail.answered for rail in exchange.rails.values()) == answered
+    selftest.start()
+    assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(errno.ESRCH)
 
 
 # Units -----------------------------------------------------------------------------------------------
