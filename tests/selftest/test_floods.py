@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from selftest.conftest import SID, Lab, foe_of, until
+from selftest.conftest import SID, Foe, Lab, foe_of, until
 from selftest.test_framework import making, new_turns, order, ping_test, stat
 from ulnet.core.notices import Notices
+from ulnet.nid import Nid
 from ulnet.selftest.exchange import Incoming
+from ulnet.selftest.pattern import source_data
 from ulnet.selftest.sessions import Batch, Needs, Room, Session, Test, total
-from ulnet.wire.selftest_bodies import BatchReply, DebugReply, DebugRequest, Reply, TestReply
-from ulnet.wire.selftest_values import BatchOp, Service
+from ulnet.wire.selftest_bodies import BatchReply, BrwRequest, DebugReply, DebugRequest, Reply, TestReply
+from ulnet.wire.selftest_values import BatchOp, Check, Direction, Service
 
 pytestmark = pytest.mark.requirement("LST")
 
@@ -237,3 +239,61 @@ async def test_what_is_counted_is_what_there_is(seed: int) -> None:
         sum(batch.needs.targets for batch in batches),
     )
     assert not room._beginning and not room._leaving
+
+
+# Bulk ------------------------------------------------------------------------------------------------
+
+
+async def reads_that_wait(foe: Foe) -> tuple[list[BrwRequest], Callable[[], None]]:
+    """Requests that wait for a place, for bulk that finds no way; and what frees all places."""
+    places = foe.lab.tests[1]._services._places
+    others = [
+        peer for peer in map(foe.lab.nid, range(10, 99)) for _ in range(128) if places._shares.take(peer)
+    ]
+    assert len(others) == 128
+    reads = [BrwRequest(1, 1, Direction.READ, 8192 + 8 * number, Check.SIMPLE) for number in range(3000)]
+    for first in range(6):
+        await foe.send(reads[first::6], Nid.parse(f"10.9.9.{first}@tcp7"))
+    assert places._waits == len(reads)
+
+    def free() -> None:
+        for other in others:
+            places.end(other)
+
+    return reads, free
+
+
+async def test_bulk_that_cannot_be_sent_begins_in_many_turns(lab: Lab) -> None:
+    """All that waited for a place went through 128 places in each turn, long after the foe had left."""
+    exchange, services = lab.tests[1].exchange, lab.tests[1]._services
+    async with foe_of(lab) as foe:
+        reads, free = await reads_that_wait(foe)
+    free()
+    # The bulk of each, and its answer, find no way: two errors.
+    most = await most_in_a_turn(lambda: exchange.errors, lambda: exchange.errors >= 2 * len(reads))
+    assert most <= 4 * 2 * 8, "what began in some turns may end in one"
+    assert services._turns is not None and not services._turns.waiting
+    places = services._places
+    assert (places._waits, places._queues, places._shares.taken) == (0, {}, 0)
+
+
+async def test_bulk_that_waits_for_its_turn_is_forgotten_when_it_stops(lab: Lab) -> None:
+    selftest = lab.tests[1]
+    async with foe_of(lab) as foe:
+        _, free = await reads_that_wait(foe)
+    free()
+    await selftest.close()
+    errors, places = selftest.exchange.errors, selftest._services._places
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert selftest.exchange.errors == errors
+    assert (places._waits, places._queues, places._shares.taken) == (0, {}, 0)
+    selftest.start()
+    assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(errno.ESRCH)
+
+
+def test_data_of_all_lengths_are_parts_of_the_same() -> None:
+    """Each other length was made anew, up to 1 MiB in three copies."""
+    whole = memoryview(source_data(1 << 20, True))
+    for length, simple in ((4096, True), (8200, True), (1000, False), (1001, False)):
+        assert memoryview(source_data(length, simple)).obj is whole.obj
