@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from lnd.kit import hello_bytes, lnet_frame
 from support.ports import free_port
 from ulnet import Node
 from ulnet.core.event import Event, EventKind
 from ulnet.lnd.tcp import TcpParams
-from ulnet.nid import Nid
+from ulnet.nid import LNET_PID, Nid
 from ulnet.selftest import Selftest
 from ulnet.selftest.exchange import Exchange
+from ulnet.wire.acceptor import ConnRequest
+from ulnet.wire.lnet import NO_WMD, Header, MsgType
 from ulnet.wire.selftest import (
     BULK_PORTAL,
     FRAMEWORK_PORTAL,
@@ -98,6 +103,41 @@ async def until(true: Any) -> None:
     async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.005)
+
+
+@dataclass
+class Foe:
+    """A bare connection to node 1, that reads no more than its HELLO."""
+
+    lab: Lab
+    sock: socket.socket
+    nid: Nid
+
+    async def send(self, requests: Sequence[Request], source: Nid | None = None) -> None:
+        """Send them, as its own or in the name of another NID; node 1 has them all then."""
+        exchange = self.lab.tests[1].exchange
+        before, frames, source = exchange.received, [], source or self.nid
+        for request in requests:
+            raw, service = pack_message(Message(request, BULK_LEN)), int(request.SERVICE)
+            portal = FRAMEWORK_PORTAL if is_framework(service) else TEST_PORTAL
+            hdr = Header(int(MsgType.PUT), self.lab.nid(1), source, LNET_PID, LNET_PID, len(raw), NO_WMD,
+                         match_bits=service, portal=portal)  # fmt: skip
+            frames.append(lnet_frame(hdr, raw))
+        await asyncio.get_running_loop().sock_sendall(self.sock, b"".join(frames))
+        await until(lambda: exchange.received >= before + len(requests))
+
+
+@asynccontextmanager
+async def foe_of(lab: Lab, host: int = 9) -> AsyncIterator[Foe]:
+    """A foe with an address of its own."""
+    nid, node, loop = Nid.parse(f"127.4.0.{host}@tcp"), lab.nid(1), asyncio.get_running_loop()
+    with socket.socket() as sock:
+        sock.setblocking(False)
+        sock.bind((nid.ip, 0))
+        await loop.sock_connect(sock, (node.ip, lab.port))
+        await loop.sock_sendall(sock, ConnRequest(1, node).pack() + hello_bytes(nid, node))
+        assert await loop.sock_recv(sock, 1)
+        yield Foe(lab, sock, nid)
 
 
 @pytest.fixture

@@ -362,7 +362,7 @@ async def test_many_units_are_given_up_in_many_turns_of_the_loop(batches: int) -
 
     session = Session(SID, "s", 0, 0.0, Notices(lambda: 0.0, print))
     for number in range(batches):
-        batch = session.batches[number] = Batch()
+        batch = session.batches[number] = Batch(session.room)
         batch.add(Test(Service.PING, 1 << 31, False, clients, session.failed, new_turns()))
         batch.run()
     # A unit that has not begun ends a turn sooner than one that waits: all wait first.
@@ -452,7 +452,7 @@ async def test_a_session_has_no_tests_without_end(lab: Lab) -> None:
     session = lab.tests[1].framework.session
     assert session is not None
     for number in range(100, 104):
-        batch = session.batches[number] = Batch()
+        batch = session.batches[number] = Batch(session.room)
         for _ in range(1023):
             batch.add(Test(Service.PING, 1, False, list, session.failed, new_turns()))
     replies = [await lab.ask(ping_test(lab)) for _ in range(5)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from random import Random
 from typing import Any
 
@@ -12,23 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lnd.kit import hello_bytes, lnet_frame
-from selftest.conftest import Lab, until
+from selftest.conftest import Lab, foe_of, until
 from ulnet.cli.lst_text import Picked, error_lines, rates
 from ulnet.core.status import LNetError
 from ulnet.dlc import model_selftest as ask
 from ulnet.dlc.documents_selftest import CountersDocument, CountersView, NodeCounters
-from ulnet.nid import LNET_PID, Nid
+from ulnet.nid import Nid
 from ulnet.selftest.console import Console
 from ulnet.selftest.exchange import Exchange, Incoming
 from ulnet.selftest.members import Member, read_ids, server_loop, span_of
 from ulnet.selftest.services import PING_MAGIC, BrwClient
-from ulnet.wire.acceptor import ConnRequest
-from ulnet.wire.lnet import NO_WMD, Header, MsgType
 from ulnet.wire.selftest import (
     BULK_PORTAL,
     MESSAGE_SIZE,
-    TEST_PORTAL,
     Message,
     pack_message,
     unpack_message,
@@ -256,20 +251,10 @@ def test_a_message_is_160_bytes() -> None:
 
 async def test_who_takes_no_replies_gets_no_more(lab: Lab) -> None:
     """All replies waited, also of a node that takes no tests: 503,800 took 921 MB."""
-    foe, loop = Nid.parse("127.4.0.9@tcp"), asyncio.get_running_loop()
     served = lab.tests[1]
     served.switch(False)
-    raw = pack_message(Message(PingRequest(1, PING_MAGIC, 1), BULK_LEN))
-    hdr = Header(int(MsgType.PUT), lab.nid(1), foe, LNET_PID, LNET_PID, len(raw), NO_WMD,
-                 match_bits=PingRequest.SERVICE, portal=TEST_PORTAL)  # fmt: skip
-    with socket.socket() as sock:
-        sock.setblocking(False)
-        sock.bind((foe.ip, 0))
-        await loop.sock_connect(sock, (lab.nid(1).ip, lab.port))
-        await loop.sock_sendall(sock, ConnRequest(1, lab.nid(1)).pack() + hello_bytes(foe, lab.nid(1)))
-        assert await loop.sock_recv(sock, 1)  # its HELLO
-        await loop.sock_sendall(sock, lnet_frame(hdr, raw) * 9000)
-        await until(lambda: served.exchange.received >= 9000)
+    async with foe_of(lab) as foe:
+        await foe.send([PingRequest(1, PING_MAGIC, 1)] * 9000)
         assert served.exchange.dropped == 9000 - 8192
         assert lab.nodes[1].core.stats.msgs_alloc <= 8192 + 8
         reply = await lab.ask(PingRequest(lab.next_id(), PING_MAGIC, 1))

@@ -16,6 +16,7 @@ from ulnet.core.status import LNetError
 from ulnet.selftest.exchange import Bulk, Exchange, Incoming
 from ulnet.selftest.pattern import blank, is_intact, source_data
 from ulnet.selftest.services import BrwClient, PingClient
+from ulnet.wire.errors import ByteOrder
 from ulnet.wire.selftest import BULK_PORTAL, PAGE, Message
 from ulnet.wire.selftest_bodies import BrwReply, BrwRequest, PingReply, PingRequest, TestReply
 from ulnet.wire.selftest_values import BULK_LEN, BatchOp, BulkBytes, BulkPages, Check, Direction, Service
@@ -205,7 +206,8 @@ async def test_a_client_tells_corrupted_data(lab: Lab) -> None:
 
 
 async def test_a_big_endian_source_has_its_own_pattern(lab: Lab) -> None:
-    for byteorder, status in (("big", 0), ("little", errno.EBADMSG)):
+    cases: list[tuple[ByteOrder, int]] = [("big", 0), ("little", errno.EBADMSG)]
+    for byteorder, status in cases:
         bits = lab.next_id()
         data = source_data(PAGE, False, byteorder)
         at = lab.a.attach(BULK_PORTAL, bits, bytearray(data), nid=lab.nid(1))

@@ -7,6 +7,7 @@ import errno
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ulnet.core.status import LNetError
@@ -16,6 +17,7 @@ from ulnet.node.inbox import Inbox
 from ulnet.node.inbox import Message as Arrived
 from ulnet.node.port import Port
 from ulnet.node.shares import Shares
+from ulnet.node.turns import Turns
 from ulnet.node.watch import Watch
 from ulnet.selftest.call import Bulk, Call
 from ulnet.wire.errors import WireError
@@ -39,7 +41,8 @@ _ID_MASK: Final = (1 << 64) - 1
 _COUNTED: Final = (1 << 32) - 1  # bits of an ID that count; replies come to all of them
 _OF_BULK: Final = 1 << 32  # what tells match bits of bulk from those of replies
 _SLOTS: Final = 4096  # requests that may come before the loop looks at them
-_MOST_TASKS: Final = 16384  # requests under way; more are dropped
+_MOST_REQUESTS: Final = 4096  # about sessions and tests; more are dropped, shares as below
+_AT_ONCE: Final = 4  # of those that are served in one turn: 0.1 ms each
 _MOST_REPLIES: Final = 16384  # under way; one peer has half of what others leave
 
 
@@ -90,6 +93,8 @@ class Exchange:
         self._inboxes: list[Inbox] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._handler: Handler | None = None
+        self._requests: Shares = Shares(_MOST_REQUESTS)  # since the handler serves
+        self._turns: Turns | None = None  # since then, too: peers by turns
         self._port: Port | None = None
         self._replies: Shares = Shares(_MOST_REPLIES)  # in the life of the node that the port is of
         self._answers: Inbox | None = None  # in the life of the node that the port is of
@@ -162,13 +167,17 @@ class Exchange:
     @property
     def busy(self) -> bool:
         """Whether a request is under way or being served, or something is being sent."""
-        return bool(self._tasks or self._calls) or (self._port is not None and self._port.busy)
+        return bool(self._requests.taken or self._tasks or self._calls) or (
+            self._port is not None and self._port.busy
+        )
 
     def serve(self, handler: Handler) -> None:
         """Take requests; each goes to `handler`, whose work is a task. Raises LNetError."""
         self.stop()
         self._handler = handler
         self._loop = asyncio.get_running_loop()
+        self._requests = Shares(_MOST_REQUESTS)
+        self._turns = Turns(self._loop, _AT_ONCE)
         try:
             for portal in (TEST_PORTAL, FRAMEWORK_PORTAL):
                 arrived = self._arrived_at(portal)
@@ -187,6 +196,9 @@ class Exchange:
         answers, self._answers = self._answers, None
         for inbox in inboxes if answers is None else [*inboxes, answers]:
             inbox.close()
+        if self._turns is not None:
+            self._turns.waiting.clear()
+        self._requests = Shares(_MOST_REQUESTS)
         for task in list(self._tasks):
             task.cancel()
         for call in list(self._calls.values()):
@@ -218,17 +230,40 @@ class Exchange:
         expected = FRAMEWORK_PORTAL if is_framework(service) else TEST_PORTAL
         if not isinstance(message.body, Request) or arrival.match_bits != service or portal != expected:
             return False
-        if self._handler is None or self._loop is None or len(self._tasks) >= _MOST_TASKS:
+        turns, peer = self._turns, arrival.initiator
+        if turns is None or not self._replies.may_take(peer):
             return False
-        if not self._replies.may_take(arrival.initiator):
-            return False
-        work = self._handler(Incoming(message, arrival.source, arrival.target, arrival.initiator))
-        if work is None:
+        incoming = Incoming(message, arrival.source, arrival.target, peer)
+        if portal == TEST_PORTAL:
+            self._begin(incoming, None)
             return True
+        requests = self._requests
+        if not requests.take(peer):
+            return False
+        turns.add(peer, partial(self._begin, incoming, requests))
+        return True
+
+    def _begin(self, incoming: Incoming, requests: Shares | None) -> None:
+        """Serve a request, which has one of `requests` if it waited, unless the node was shut down by now."""
+        peer, work = incoming.peer, None
+        try:
+            if self._handler is not None and self.serving:
+                work = self._handler(incoming)
+        finally:
+            if work is None and requests is not None:
+                requests.give(peer)
+        if work is None:
+            return
+        assert self._loop is not None
         task = self._loop.create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        return True
+
+        def over(task: asyncio.Task[None]) -> None:
+            del self._tasks[task]
+            if requests is not None:
+                requests.give(peer)
+
+        task.add_done_callback(over)
 
     def reply(self, incoming: Incoming, reply: Reply, features: int) -> None:
         """Answer a request, from the NID that it came to; what cannot be sent is counted.

@@ -263,7 +263,7 @@ class Framework:
         refused = _takes_no_test(session, request.batch, needs)
         if refused:
             return refused
-        clients: Callable[[], Iterable[TestClient]] = list
+        clients: Callable[[], Iterable[TestClient]] | None = None
         if request.is_client:
             try:
                 targets = await self._targets_in_turn(session, request, incoming)
@@ -275,7 +275,9 @@ class Framework:
             if refused:
                 return refused
             clients = self._clients_of(request, session, targets)
-        batch = session.batches.setdefault(request.batch, Batch())
+        batch = session.batches.get(request.batch)
+        if batch is None:
+            batch = session.batches[request.batch] = Batch(session.room)
         service = Service(request.service)
         stops = bool(request.stop_on_error)
         if self._turns is None:
@@ -363,7 +365,7 @@ def _takes_no_test(session: Session, number: int, needs: Needs) -> int:
     if batch is None:
         if len(session.batches) >= _MOST_BATCHES:
             return errno.ENOMEM
-        batch = Batch()
+        batch = Batch(session.room)
     if batch.active:
         return errno.EBUSY
     full = len(batch.tests) >= _MOST_TESTS or not session.takes(needs, batch)

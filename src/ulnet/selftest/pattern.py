@@ -5,39 +5,48 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from ulnet.core.md import Buffer
 from ulnet.wire.errors import ByteOrder
-from ulnet.wire.selftest import PAGE
+from ulnet.wire.selftest import MAX_BULK, PAGE
 from ulnet.wire.selftest_values import Check
 
 __all__ = ["blank", "is_intact", "source_data"]
 
 _MAGIC: Final = 0xEEB0EEB1EEB2EEB3
-_BLANK: Final = 0xBEEFBEEFBEEFBEEF
 _WORD: Final = 8
+_BLANK: Final = 0xBEEFBEEFBEEFBEEF.to_bytes(_WORD, "little")
 _MAGICS: Final[dict[ByteOrder, bytes]] = {
     "little": _MAGIC.to_bytes(_WORD, "little"),
     "big": _MAGIC.to_bytes(_WORD, "big"),
 }
 
 
+@lru_cache(maxsize=3)
+def _words(word: bytes) -> memoryview:
+    """That word again and again, for the longest bulk: all others are parts of it, and nothing is copied."""
+    return memoryview(word * (MAX_BULK // _WORD))
+
+
 @lru_cache(maxsize=8)
-def source_data(length: int, simple: bool, byteorder: ByteOrder = "little") -> bytes:
-    """Data that any check finds intact: the magic in each word; with `simple` also as the last word."""
+def _ending(magic: bytes, length: int) -> bytes:
+    """As many bytes, of which the last ones are the magic, whole."""
+    return bytes(_words(magic)[: length - _WORD]) + magic
+
+
+def source_data(length: int, simple: bool, byteorder: ByteOrder = "little") -> Buffer:
+    """Data that any check finds intact: the magic in each word; with `simple` also as the last word.
+
+    There are `MAX_BULK` bytes at most.
+    """
     magic = _MAGICS[byteorder]
-    data = (magic * (length // _WORD + 1))[:length]
-    if simple and length >= _WORD:  # the end of the last page need not be the end of a word
-        data = data[:-_WORD] + magic
-    return data
-
-
-@lru_cache(maxsize=4)
-def _blank(length: int) -> bytes:
-    return (_BLANK.to_bytes(_WORD, "little") * (length // _WORD + 1))[:length]
+    if simple and length % _WORD and length > _WORD:  # the end of the last page need not be that of a word
+        return _ending(magic, length)
+    return _words(magic)[:length]
 
 
 def blank(buffer: bytearray) -> None:
     """Write what no source sends, so that data that did not come are found."""
-    buffer[:] = _blank(len(buffer))
+    memoryview(buffer)[:] = _words(_BLANK)[: len(buffer)]
 
 
 def is_intact(buffer: bytearray, check: int, byteorder: ByteOrder, offset: int = 0) -> bool:

@@ -68,13 +68,14 @@ class Selftest:
     def start(self) -> None:
         """Answer requests, in this life of the node. Raises LNetError."""
         if not self.exchange.serving:
-            self._services.forget()
+            self._services.start()
             self.exchange.serve(self._answer)
 
     async def close(self) -> None:
         """End the session and answer nobody any more."""
         self.framework.end_session()
         self.exchange.stop()
+        self._services.forget()
         await self.exchange.stopped()
         await self.framework.ended()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Final
 
 from ulnet.core.status import LNetError
 from ulnet.nid import Nid
+from ulnet.node.turns import Turns
 from ulnet.selftest.exchange import Bulk, Exchange, Incoming
 from ulnet.selftest.pattern import blank, is_intact, source_data
 from ulnet.selftest.places import Places
@@ -22,6 +24,7 @@ __all__ = ["PING_MAGIC", "BrwClient", "PingClient", "TestClient", "TestServices"
 PING_MAGIC: Final = 0xBABEFACE
 _BULK_AT_ONCE: Final = 128  # bulk that a server moves at the same time
 _MOST_WAITING: Final = 32768  # requests that wait for that; one peer may have half of it
+_AT_ONCE: Final = 8  # bulks that begin in one turn of the loop: 0.1 ms each
 _MOST_SPARE: Final = 32
 _CHECKED: Final = (Check.SIMPLE, Check.FULL)
 
@@ -43,7 +46,8 @@ class TestServices:
         self._failed = failed
         self._tell = tell
         self._timeout = timeout
-        self._places: Places[Incoming] = Places(_BULK_AT_ONCE, _MOST_WAITING, self._begin)
+        self._places: Places[Incoming] = Places(_BULK_AT_ONCE, _MOST_WAITING, self._in_turn)
+        self._turns: Turns | None = None  # of what has a place, in the life of the node
         self._spare: list[bytearray] = []
 
     def ping(self, incoming: Incoming, features: int | None) -> PingReply | None:
@@ -66,11 +70,25 @@ class TestServices:
         elif not self._places.offer(incoming.peer, incoming):
             self._tell(incoming, BrwReply(errno.ENOMEM))
 
+    def start(self) -> None:
+        """Serve anew."""
+        self.forget()
+        self._turns = Turns(asyncio.get_running_loop(), _AT_ONCE)
+
     def forget(self) -> None:
         """Nothing is served any more: what was under way was given up."""
         self._places.clear()
+        if self._turns is not None:
+            self._turns.waiting.clear()
+
+    def _in_turn(self, incoming: Incoming) -> None:
+        """Begin, in one of the next turns: what cannot begin leaves its place to the next one at once."""
+        assert self._turns is not None
+        self._turns.add(incoming.peer, partial(self._begin, incoming))
 
     def _begin(self, incoming: Incoming) -> None:
+        if not self._exchange.serving:  # the node was shut down while it waited
+            return
         request = incoming.request
         assert isinstance(request, BrwRequest)
         port = self._exchange.port

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from operator import sub
 from typing import Final, NamedTuple
 
 from ulnet.core.lines import Line
@@ -20,7 +21,7 @@ from ulnet.node.turns import Turns
 from ulnet.selftest.services import TestClient
 from ulnet.wire.selftest_values import Service, SessionId
 
-__all__ = ["ASK_AT_ONCE", "Batch", "Needs", "Session", "Test"]
+__all__ = ["ASK_AT_ONCE", "Batch", "Needs", "Room", "Session", "Test"]
 
 _ENDLESS: Final = 1 << 31  # loops are signed: that many and more is less than none
 _log = logging.getLogger("ulnet.selftest")
@@ -49,7 +50,8 @@ class Test:
     """One test of a batch: its units, of which each asks one node again and again.
 
     `failed` hears of each request that failed; `turns` are those in which units of all tests ask. The
-    instance of a server has no units.
+    instance of a server has no units: its `clients` are None. `changed` hears that it becomes active, or is
+    so no more.
     """
 
     __test__ = False
@@ -59,7 +61,7 @@ class Test:
         service: Service,
         loop: int,
         stop_on_error: bool,
-        clients: Callable[[], Iterable[TestClient]],
+        clients: Callable[[], Iterable[TestClient]] | None,
         failed: Callable[[Service, LNetError], None],
         turns: Turns,
         needs: Needs = _NOTHING,
@@ -73,7 +75,14 @@ class Test:
         self._turns = turns
         self._stopping = False
         self._waits = False  # units of it are still to begin
+        self._given_up = False  # all its units are
         self.units: dict[asyncio.Task[None], None] = {}
+        self.changed: Callable[[Test], None] = _nobody_counts
+
+    @property
+    def has_units(self) -> bool:
+        """Whether it has units at all, now or when it runs."""
+        return self._clients is not None
 
     @property
     def active(self) -> bool:
@@ -87,25 +96,43 @@ class Test:
 
     def prepare(self) -> None:
         """Its units begin soon, one by one: see `begin`."""
-        self._stopping = False
+        self._stopping = self._given_up = False
         self._waits = True
+        self.changed(self)
 
     def begin(self) -> Iterator[None]:
-        """Begin a unit at each step."""
+        """Begin a unit at each step; the last one finds that there are no more."""
+        assert self._clients is not None
         loop = asyncio.get_running_loop()
-        try:
-            for client in self._clients():
-                unit = loop.create_task(self._unit(client))
-                self.units[unit] = None
-                unit.add_done_callback(self.units.pop)
-                yield
-        finally:
-            self._waits = False
+        for client in self._clients():
+            unit = loop.create_task(self._unit(client))
+            self.units[unit] = None
+            unit.add_done_callback(self._ended)
+            yield
+        self._waits = False
+        if not self.units:
+            self.changed(self)
+        yield
+
+    def _ended(self, unit: asyncio.Task[None]) -> None:
+        del self.units[unit]
+        if not self.active:
+            self.changed(self)
 
     def stop(self) -> None:
-        """Let the units end with the request under way."""
+        """Let the units end with the request under way; what `begin` gave has no steps after that."""
         self._stopping = True
-        self._waits = False
+        if self._waits:
+            self._waits = False
+            if not self.units:
+                self.changed(self)
+
+    def give_up(self) -> Iterable[asyncio.Task[None]]:
+        """Its units, which are to be given up; those that are so already are told no more."""
+        if self._given_up:
+            return ()
+        self._given_up = True
+        return self.units
 
     async def _unit(self, client: TestClient) -> None:
         left, pause, turns = self._loop, _PAUSE, self._turns
@@ -132,6 +159,10 @@ class Test:
             client.close()
 
 
+def _nobody_counts(test: Test) -> None:
+    """A test of no batch."""
+
+
 def total(needs: Sequence[Needs]) -> Needs:
     """What all of them take together."""
     return Needs(*[sum(numbers) for numbers in zip(*needs, strict=True)]) if needs else _NOTHING
@@ -142,61 +173,123 @@ def _fits(needs: Sequence[Needs]) -> bool:
     return units <= MOST.units and memory <= MOST.memory
 
 
-class Batch:
-    """Tests that run together."""
+class Room:
+    """What the batches of a session have together, and what those take that run.
+
+    Nobody looks at all tests for that, who may be thousands: anybody may ask again and again. Units of all
+    batches begin, and are given up, so many in a turn of the loop.
+    """
 
     def __init__(self) -> None:
+        self.tests = 0
+        self.targets = 0
+        self.running: dict[Batch, Needs] = {}  # which batches run, and what each needs
+        self._needs = _NOTHING  # those together
+        self._beginning: dict[Batch, Iterator[None]] = {}
+        self._leaving: deque[asyncio.Task[None]] = deque()
+        self._goes_on = False  # in the next turn
+
+    def changed(self, batch: Batch) -> None:
+        """A batch may run now, or run no more."""
+        if bool(batch.active) == (batch in self.running):
+            return
+        if batch.active:
+            self.running[batch] = batch.needs
+            self._needs = total([self._needs, batch.needs])
+        else:
+            less = self.running.pop(batch)
+            self._needs = Needs._make(map(sub, self._needs, less))
+
+    def may_run(self, batch: Batch) -> bool:
+        """Whether there is room for a batch beside those that run."""
+        return _fits([self._needs] if batch in self.running else [self._needs, batch.needs])
+
+    def begins(self, batch: Batch) -> bool:
+        """Whether units of it are still to begin."""
+        return batch in self._beginning
+
+    def begin(self, batch: Batch, units: Iterator[None]) -> None:
+        """Begin those units."""
+        self._beginning[batch] = units
+        self._go_on()
+
+    def give_up(self, units: Iterable[asyncio.Task[None]]) -> None:
+        """Give up those units."""
+        self._leaving.extend(units)
+        self._go_on()
+
+    def let_end(self, batch: Batch) -> None:
+        """Begin no more units of it."""
+        self._beginning.pop(batch, None)
+
+    def _go_on(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._goes_on = False
+        for _ in range(min(_AT_ONCE, len(self._leaving))):
+            self._leaving.popleft().cancel()  # kept no longer: tens of thousands would be freed in one turn
+        left = _AT_ONCE
+        while left and self._beginning:
+            batch, units = next(iter(self._beginning.items()))
+            begun = sum(1 for _ in islice(units, left))
+            if begun < left:
+                del self._beginning[batch]
+            left -= begun
+        if self._leaving or self._beginning:
+            self._go_on()
+
+
+class Batch:
+    """Tests that run together, in the room of their session."""
+
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = Room() if room is None else room
         self.tests: list[Test] = []
         self.needs = _NOTHING  # all of them together
-        self._beginning: Iterator[None] | None = None
+        self._have_units: list[Test] = []
+        self._running: dict[Test, None] = {}
 
     @property
     def active(self) -> int:
         """How many of its tests have units that run, or are about to."""
-        return sum(test.active for test in self.tests)
+        return len(self._running)
 
     def add(self, test: Test) -> None:
         """One test more."""
         self.tests.append(test)
         self.needs = total([self.needs, test.needs])
+        self._room.tests += 1
+        self._room.targets += test.needs.targets
+        if test.has_units:
+            self._have_units.append(test)
+            test.changed = self._changed
+
+    def _changed(self, test: Test) -> None:
+        if test.active:
+            self._running[test] = None
+        else:
+            del self._running[test]
+        self._room.changed(self)
 
     def run(self) -> None:
         """Begin all tests; what runs goes on. Many units begin in many turns of the loop."""
-        if self._beginning is not None:
+        if self._room.begins(self) or self.active == len(self._have_units):
             return
-        tests = [test for test in self.tests if not test.active]
+        tests = [test for test in self._have_units if not test.active]
         for test in tests:
             test.prepare()
-        self._beginning = (step for test in tests for step in test.begin())
-        self._begin_some(self._beginning)
-
-    def _begin_some(self, beginning: Iterator[None]) -> None:
-        if self._beginning is not beginning:
-            return
-        if sum(1 for _ in islice(beginning, _AT_ONCE)) < _AT_ONCE:
-            self._beginning = None
-        else:
-            asyncio.get_running_loop().call_soon(self._begin_some, beginning)
+        self._room.begin(self, (step for test in tests for step in test.begin()))
 
     def stop(self, at_once: bool) -> None:
         """End all tests; `at_once`: the requests under way are given up, many in many turns of the loop."""
-        units = self.let_end()
-        if at_once:
-            _give_up_some(deque(units))
-
-    def let_end(self) -> Iterator[asyncio.Task[None]]:
-        """End all tests with the requests under way: the units of these."""
-        self._beginning = None
-        for test in self.tests:
+        self._room.let_end(self)
+        for test in list(self._running):
             test.stop()
-        return (unit for test in self.tests for unit in test.units)
-
-
-def _give_up_some(units: deque[asyncio.Task[None]]) -> None:
-    for _ in range(min(_AT_ONCE, len(units))):
-        units.popleft().cancel()  # kept no longer: tens of thousands would be freed in one turn
-    if units:
-        asyncio.get_running_loop().call_soon(_give_up_some, units)
+            if at_once:
+                self._room.give_up(test.give_up())
 
 
 @dataclass(slots=True, eq=False)
@@ -210,29 +303,30 @@ class Session:
     notices: Notices
     refs: int = 1
     batches: dict[int, Batch] = field(default_factory=dict)
+    room: Room = field(default_factory=Room)  # of all those
     brw_errors: int = 0
     ping_errors: int = 0
     corrupted: int = 0  # of both
 
     def takes(self, needs: Needs, batch: Batch) -> bool:
         """Whether a batch may have a test more that needs so much."""
-        if sum([len(one.tests) for one in self.batches.values()]) >= _MOST_TESTS:
+        if self.room.tests >= _MOST_TESTS or self.room.targets + needs.targets > MOST.targets:
             return False
-        targets = sum([one.needs.targets for one in self.batches.values()]) + needs.targets
-        return targets <= MOST.targets and _fits([batch.needs, needs])
+        return _fits([batch.needs, needs])
 
     def may_run(self, batch: Batch) -> bool:
         """Whether it has room beside those that run."""
-        return _fits([one.needs for one in self.batches.values() if one.active or one is batch])
+        return self.room.may_run(batch)
 
     @property
     def active(self) -> int:
         """How many batches run."""
-        return sum(bool(batch.active) for batch in self.batches.values())
+        return len(self.room.running)
 
     def abort(self) -> None:
         """Give up all tests, together so many in a turn as one batch."""
-        _give_up_some(deque([unit for batch in self.batches.values() for unit in batch.let_end()]))
+        for batch in list(self.room.running):
+            batch.stop(at_once=True)
 
     def failed(self, service: Service, error: LNetError) -> None:
         """Count a request of a test that failed; the log tells some, and all corrupted data at first."""
