@@ -8,6 +8,7 @@ import errno
 import fcntl
 import gc
 import os
+import random
 import socket
 import struct
 import termios
@@ -533,7 +534,10 @@ def test_no_payload_pays_for_many_key_updates(
 
 
 @pytest.mark.parametrize("foe", [socket.socketpair], ids=["socketpair"], indirect=True)
-def test_of_many_key_updates_few_are_taken(foe: tuple[RawTls, SecureSocket, socket.socket]) -> None:
+@pytest.mark.parametrize("first", [4, 9000])
+def test_of_many_key_updates_few_are_taken(
+    foe: tuple[RawTls, SecureSocket, socket.socket], first: int
+) -> None:
     """A piece has room for 2,400: a call took 0.1 s. As many are taken as are answered."""
     raw, ours, calling = foe
     calling.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -542,7 +546,7 @@ def test_of_many_key_updates_few_are_taken(foe: tuple[RawTls, SecureSocket, sock
         raw.write(bytes(16384))
         with suppress(BlockingIOError):
             ours.recv_into(buffer)
-    raw.write(b"good")
+    raw.write(bytes(first))
     count = 0
     calling.setblocking(False)
     with suppress(AssertionError):  # no room for more
@@ -550,10 +554,34 @@ def test_of_many_key_updates_few_are_taken(foe: tuple[RawTls, SecureSocket, sock
             raw.update_key(True)
             count += 1
     assert count > 200
-    assert ours.recv_into(buffer) == 4
+    assert ours.recv_into(buffer) == first
     with pytest.raises(OSError, match="no payload"):
         ours.recv_into(buffer)
     assert unread(calling) <= 4096 + 100
+
+
+@pytest.mark.parametrize("foe", [socket.socketpair], ids=["socketpair"], indirect=True)
+@pytest.mark.parametrize(("first", "updates", "steps"), [(1, 1, 6), (10_000, 3, 3)])
+def test_each_of_several_long_key_updates_counts(
+    foe: tuple[RawTls, SecureSocket, socket.socket], first: int, updates: int, steps: int
+) -> None:
+    """OpenSSL is given long records together, and says of all that have no payload the same."""
+    raw, ours, calling = foe
+    calling.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    buffer = bytearray(1 << 20)
+    for _ in range(16):  # what is much payload makes pieces longer
+        raw.write(bytes(16_384))
+        ours.recv_into(buffer)
+
+    def step() -> None:
+        raw.write(bytes(first))
+        raw.pad(8192)
+        for _ in range(updates):
+            raw.update_key(False)
+        raw.pad(0)
+        raw.write(bytes(10_000))  # pays for their bytes, not for their time
+
+    assert "no payload" in ended(ours, step, steps)  # five of them are too many
 
 
 def test_key_updates_of_long_streams_are_in_order(foe: tuple[RawTls, SecureSocket, socket.socket]) -> None:
@@ -668,6 +696,49 @@ def test_records_are_whole_however_they_come(
     with pytest.raises(BlockingIOError):
         ours.recv_into(room)
     assert not ours.pending()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("foe", [socket.socketpair], ids=["socketpair"], indirect=True)
+@pytest.mark.parametrize("seed", range(8))
+def test_large_records_are_whole_whatever_room_there_is(
+    foe: tuple[RawTls, SecureSocket, socket.socket], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Several are given to OpenSSL at once: none of them stays there while the next call waits for more."""
+    raw, ours, calling = foe
+    chance = random.Random(seed)
+    monkeypatch.setattr(secure_socket, "_DEAR", 0)  # else so many key updates end the connection
+    monkeypatch.setattr(secure_socket, "_BEYOND", 1 << 20)
+    real = secure_socket._receive
+    monkeypatch.setattr(
+        secure_socket,
+        "_receive",
+        lambda sock, view, size: real(sock, view, min(size, chance.choice([17, 9000, 30_000, 65_536]))),
+    )
+    calling.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    ours.setblocking(False)
+    room = bytearray(1 << 18)
+    for _ in range(40):
+        sent = b""
+        for number in range(chance.randrange(1, 8)):
+            if not chance.randrange(4):
+                raw.pad(chance.choice([0, 16_384]))
+                raw.update_key(False)
+                raw.pad(0)
+            data = bytes([number + 1]) * chance.choice([16_384, 16_384, 8192, 9000, 500])
+            raw.write(data)
+            sent += data
+        got = b""
+        while len(got) < len(sent):
+            size = chance.choice([1, 96, 8192, 16_384, 16_400, 24_600, 50_000, 1 << 18])
+            with memoryview(room)[:size] as view:
+                count = ours.recv_into(view)  # all has come: a BlockingIOError here is one for ever
+            assert count
+            got += room[:count]
+        assert got == sent
+        with pytest.raises(BlockingIOError):
+            ours.recv_into(room)
+        assert not ours.pending()
 
 
 @pytest.mark.pure

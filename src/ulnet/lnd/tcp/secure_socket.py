@@ -21,6 +21,7 @@ __all__ = ["MOST_PIECE", "SecureSocket"]
 
 _RECORD: Final = 16384  # bytes of payload in a record at most
 _LOT: Final = 65536  # bytes that are encrypted before they are sent
+_LARGE: Final = 8192  # bytes of a record, from which on several are given to OpenSSL at once
 _HEADER: Final = 5  # bytes of a record before what is encrypted; the last two are the length of that
 _LEAST_PIECE: Final = 16384  # bytes that are received at a time, until the payload is much of them
 MOST_PIECE: Final = 65536
@@ -136,24 +137,29 @@ class SecureSocket(socket.socket):
         end = len(data)
         came = begun = reads = 0
         try:
-            if self._tls.pending():  # the rest of a record that had no room
-                count = read(size, view)
+            # Records that OpenSSL has and that are not read; at first one, of which a part had no room.
+            given = 1 if self._tls.pending() else 0
             while count < size:
-                if not lacks and end - at >= _HEADER:
-                    lacks = self._begin(data, at)
-                stop = at + lacks
-                if at < stop <= end:
-                    give(data[at:stop])
-                    at, lacks = stop, 0
+                if given:
                     try:
                         got = read(size - count, view[count:])
                     except ssl.SSLWantReadError:
-                        self._had_none()
+                        self._had_none(given)
+                        given = 0
                         continue
                     if not got:
                         break
                     count += got
                     reads += 1
+                    given -= 1
+                    continue
+                if not lacks and end - at >= _HEADER:
+                    lacks = self._begin(data, at)
+                stop = at + lacks
+                if at < stop <= end:
+                    stop, given = self._together(data, stop, min(stop - self._record + size - count, end))
+                    give(data[at:stop])
+                    at, lacks = stop, 0
                     continue
                 if lacks:
                     give(data[at:end])
@@ -186,6 +192,21 @@ class SecureSocket(socket.socket):
         """The bytes of the record that begins there; of what is none its header, which OpenSSL refuses."""
         self._record = size = _HEADER + (data[at + 3] << 8 | data[at + 4])
         return size if size <= _LONGEST and data[at] in _TYPES else _HEADER
+
+    def _together(self, data: memoryview, stop: int, most: int) -> tuple[int, int]:
+        """Where the last of the records ends that are given with the one that ends there; how many they are.
+
+        Those that are long and end at `most` at the latest: they are here, and have room.
+        """
+        records = 1
+        if self._record >= _LARGE:
+            while stop + _HEADER <= most:
+                end = stop + _HEADER + (data[stop + 3] << 8 | data[stop + 4])
+                if not _LARGE <= end - stop <= _LONGEST or end > most:
+                    break
+                stop = end
+                records += 1
+        return stop, records
 
     def _keep(self, data: memoryview, at: int, end: int, lacks: int) -> None:
         """What is left there is for the next call, and the record that was begun lacks so many bytes."""
@@ -228,9 +249,9 @@ class SecureSocket(socket.socket):
         if self._unpaid:
             self._unpaid = max(self._unpaid - payload, 0)
 
-    def _had_none(self) -> None:
-        """The last record had no payload. Raises OSError(EPROTO): there are too many of those."""
-        self._unpaid += _DEAR * min(self._record, _MOST_DEAR)
+    def _had_none(self, records: int) -> None:
+        """So many records had no payload. Raises OSError(EPROTO): there are too many of those."""
+        self._unpaid += records * _DEAR * min(self._record, _MOST_DEAR)
         if self._unpaid > _DEAR * _CONTROL:
             raise OSError(errno.EPROTO, _NO_PAYLOAD) from None
 
