@@ -14,6 +14,7 @@ from ulnet.rpc.service import bits_of
 from ulnet.sim import Simulation
 from ulnet.wire.rpc import (
     KNOWS_BATCH,
+    MAX_BATCH,
     REPLY_PORTAL,
     REQUEST_PORTAL,
     CallFrame,
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.requirement("ULP")
 FOE = "10.0.0.1@tcp"
 HOME = "10.0.0.2@tcp"
 SESSION = 9
-MANY = 200  # frames in a message
+MANY = MAX_BATCH  # frames in a message
 FEW = 4  # answers under way
 
 
@@ -79,9 +80,10 @@ class Shop:
         self.port.send(Nid.parse(HOME), REPLY_PORTAL, self.inbox, data, ended=nobody_asks)
 
     def say(self, *frames: bytes) -> list[Any]:
-        """A message of those frames; what is heard then."""
+        """Messages of those frames; what is heard then."""
         self.heard.clear()
-        self.foe.loop.enter(self._send, batch(SESSION, list(frames)))
+        for at in range(0, len(frames), MAX_BATCH):
+            self.foe.loop.enter(self._send, batch(SESSION, list(frames[at : at + MAX_BATCH])))
         self.sim.run(0.5)
         return [frame for frame in self.heard if isinstance(frame, Note)]
 

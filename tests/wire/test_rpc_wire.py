@@ -14,6 +14,7 @@ from ulnet.wire.errors import WireError
 from ulnet.wire.rpc import (
     BODY,
     HEAD_SIZE,
+    MAX_BATCH,
     MAX_BULK,
     SINK,
     SOURCE,
@@ -196,6 +197,9 @@ def test_lies_of_batches_are_refused() -> None:
     message[32:36] = (1 << 31).to_bytes(4, "little")
     with pytest.raises(WireError, match="cut off"):
         frames_in(message)
+    for count in (0, MAX_BATCH + 1, 65_535):
+        with pytest.raises(WireError, match="1 to 16"):
+            frames_in(batch(1, [b""] * count))
     with pytest.raises(WireError, match="a batch itself"):
         frames_in(batch(1, [batch(1, [b"one"])]))
     with pytest.raises(WireError, match="or it is a batch"):

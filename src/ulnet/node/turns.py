@@ -33,13 +33,17 @@ class Turns:
 
     def take(self) -> bool:
         """Whether one more goes on in this turn; none does before those that wait."""
-        if self.waiting or not self._left:
+        if self.waiting or self._left <= 0:
             return False
         self._left -= 1
         if not self._counts:
             self._counts = True
             self._loop.call_soon(self._next)
         return True
+
+    def spend(self, steps: int) -> None:
+        """The step that goes on now is as long as so many more."""
+        self._left -= steps
 
     def add(self, client: Hashable, step: Step) -> None:
         """Call that now, or in a turn that comes. What waits already is called once."""
@@ -75,7 +79,7 @@ class Turns:
         self._counts = bool(waiting)
         if self._counts:
             self._loop.call_soon(self._next)  # first, as a step may raise something
-        while waiting and self._left:
+        while waiting and self._left > 0:
             self._left -= 1
             client, steps = waiting.popitem(last=False)
             step, _ = steps.popitem(last=False)

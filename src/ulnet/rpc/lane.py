@@ -9,11 +9,10 @@ from typing import Any, Final
 from ulnet.nid import Nid
 from ulnet.node.port import Port
 from ulnet.rpc.under_way import UnderWay
-from ulnet.wire.rpc import HEAD_SIZE, batch
+from ulnet.wire.rpc import HEAD_SIZE, MAX_BATCH, batch
 
 __all__ = ["Lane", "Lanes", "bound"]
 
-_MOST_TOGETHER: Final = 16  # frames: with more the other side would begin later than it could
 # Bytes of several frames. A larger frame is a message by itself: its driver may queue it behind bulk.
 _ROOM: Final = 16384
 _PLACE: Final = 4  # bytes that a frame takes in a batch, beside its own
@@ -123,7 +122,7 @@ class Lane:
         before = self._timeout
         if before is not None and (timeout is None or timeout > before):
             self._timeout = timeout
-        if len(self._frames) == _MOST_TOGETHER:
+        if len(self._frames) == MAX_BATCH:
             self._send()
 
     def leave(self) -> None:

@@ -26,6 +26,7 @@ from ulnet.rpc.errors import RpcError
 from ulnet.rpc.estimate import Estimate
 from ulnet.rpc.failures import Failures, told
 from ulnet.rpc.handlers import Closing
+from ulnet.rpc.incoming import Incoming
 from ulnet.rpc.introspection import METHODS, TYPES, TypesTold, methods_told
 from ulnet.rpc.notices import Notices
 from ulnet.rpc.replies import Replies, head_of, reply_of
@@ -33,7 +34,6 @@ from ulnet.rpc.runner import Runner
 from ulnet.rpc.service import Method, NotOfType, Service, check_served, encoded
 from ulnet.rpc.sessions import Session, Sessions, Verdict
 from ulnet.rpc.under_way import UnderWay
-from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import LNET_MTU
 from ulnet.wire.rpc import (
     BODY,
@@ -52,8 +52,6 @@ from ulnet.wire.rpc import (
     OtherVersion,
     Refused,
     Reply,
-    frames_in,
-    unpack,
 )
 
 __all__ = ["Server"]
@@ -63,7 +61,7 @@ _KEEP: Final = 60.0  # seconds that a reply is kept, or until the deadline of it
 _REPLY_SIZE: Final = 64  # and more than what a reply has beside its data
 _LONG_WAIT: Final = 2000  # milliseconds, twice what a client waits by itself
 _CREDIT_AHEAD: Final = 1 << 20
-_MOST_FRAMES: Final = 256  # of a batch: no client of ours sends more than 16 together
+_BODIES: Final = 4  # that begin to come in a turn of the loop: each begins a transfer
 
 
 class Server:
@@ -141,12 +139,18 @@ class Server:
         self._failures = Failures(self.service.name, self._clock)
         self._fetches: set[asyncio.Task[Any]] = set()
         self._turns = Turns(self._loop)
+        self._bodies = Turns(self._loop, _BODIES)
+        self._incoming = Incoming(self._loop, self.counters, self._serve)
         self._runner = Runner(self._loop, context, self._begin, self._ended, self._failed, self._others_wait)
         self._replies = Replies(Port(self.node.core), self._reply_bytes)
         self._notices = Notices(self._loop, self._replies, self._overdue, self._client_is_gone)
         self._watch: Watch[Call] = self._notices.watch
         self._inbox = self.node.inbox(
-            REQUEST_PORTAL, self.service.match_bits, slots=256, size=self._largest, handler=self._arrived
+            REQUEST_PORTAL,
+            self.service.match_bits,
+            slots=256,
+            size=self._largest,
+            handler=self._incoming.arrived,
         )
         self._closed = False
 
@@ -154,7 +158,7 @@ class Server:
         """Take nothing new, and cancel what runs: its clients are told."""
         if self._closed:
             return
-        self._closed = self._replies.closed = True
+        self._closed = self._replies.closed = self._incoming.closed = True
         self._inbox.close()
         for call in self._watch.items():
             if not call.over:
@@ -194,6 +198,7 @@ class Server:
             "handlers": self.running,
             "requests": self.waiting,
             "bytes of requests": self._admission.bytes,
+            "bytes of frames": self._incoming.bytes,
             "bytes of bulk": self._room.total,
             "bytes of replies": self.kept_bytes,
             "bytes to clients": self._replies.total,
@@ -202,33 +207,18 @@ class Server:
 
     # Frames in -------------------------------------------------------------------------------------
 
-    def _arrived(self, message: Message) -> None:
-        now = self._clock()
-        try:
-            frames = frames_in(message.data)
-        except WireError:
+    def _serve(self, frame: Frame, message: Message, alone: bool) -> None:
+        if isinstance(frame, CallFrame):
+            self._request(frame, message, self._clock())
+        elif isinstance(frame, Note):
+            self._note(frame, message)
+        elif isinstance(frame, Connect) and alone:  # what leaves together is of one session
+            self._connect(frame, message)
+        elif isinstance(frame, OtherVersion):
+            words = f"this server speaks version {VERSION}"
+            self._refuse(frame, message, errno.EPROTONOSUPPORT, words)
+        else:
             self.counters.malformed += 1
-            return
-        if len(frames) > _MOST_FRAMES:  # others have their turn as well
-            self.counters.malformed += len(frames) - _MOST_FRAMES
-            del frames[_MOST_FRAMES:]
-        for raw in frames:
-            try:
-                frame = unpack(raw)
-            except WireError:
-                self.counters.malformed += 1
-                continue
-            if isinstance(frame, CallFrame):
-                self._request(frame, message, now)
-            elif isinstance(frame, Note):
-                self._note(frame, message)
-            elif isinstance(frame, Connect):
-                self._connect(frame, message)
-            elif isinstance(frame, OtherVersion):
-                words = f"this server speaks version {VERSION}"
-                self._refuse(frame, message, errno.EPROTONOSUPPORT, words)
-            else:
-                self.counters.malformed += 1
 
     def _connect(self, frame: Connect, message: Message) -> None:
         width = min(max(frame.slots, 1), self._slots)
@@ -413,9 +403,13 @@ class Server:
 
     def _fetch(self, call: Call) -> None:
         """Have the body come, before the call has a place."""
-        task = call.task = self._loop.create_task(call.fetch_body(), context=self._context.copy())
+        task = call.task = self._loop.create_task(self._body(call), context=self._context.copy())
         self._fetches.add(task)
         task.add_done_callback(partial(self._fetched, call))
+
+    async def _body(self, call: Call) -> Any:
+        await self._bodies.wait(call.session.owner)
+        return await call.fetch_body()
 
     def _fetched(self, call: Call, task: asyncio.Task[Any]) -> None:
         """The body of a call is there, or does not come."""

@@ -76,7 +76,7 @@ TRACEBACK: Final = 128  # where its handler raises, the reply tells where
 
 KNOWS_XXH3: Final = 1  # in CONNECT and CONNECTED
 KNOWS_BATCH: Final = 2
-MAX_BATCH: Final = 0xFFFF  # frames
+MAX_BATCH: Final = 16  # frames: with more the other side would begin later than it could
 
 _HEAD: Final = struct.Struct("<HBBHHIIQQ")
 _CONNECT: Final = struct.Struct("<HHIQ")
@@ -385,6 +385,8 @@ def frames_in(message: Buffer) -> list[Buffer]:
     count = int.from_bytes(raw[4:6], "little")
     at = HEAD_SIZE + 4 * count
     whole = len(raw)
+    if not 0 < count <= MAX_BATCH:
+        raise WireError(f"batch of {count} frames: it has 1 to {MAX_BATCH}")
     if whole < at:
         raise WireError(f"batch of {count} frames, whose lengths are cut off")
     found: list[Buffer] = []
