@@ -12,8 +12,10 @@ import pytest
 
 from rpc.conftest import SERVER
 from ulnet import Node
+from ulnet.core.event import Event, EventKind
 from ulnet.core.status import LNetError
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.bulk import Meter
 from ulnet.rpc.checksum import Checksum
 from ulnet.wire.lnet import LNET_MTU
 
@@ -288,3 +290,16 @@ async def test_new_memory_is_bounded(nodes: Nodes) -> None:
         with pytest.raises(RpcError, match=r"takes at most 1048576; use bulk") as refused:
             await client.call("echo", bytes((1 << 20) + 1))
         assert (refused.value.errno, refused.value.executed) == (errno.EMSGSIZE, "no")
+
+
+async def test_of_tiny_pieces_some_are_kept_and_told(nodes: Nodes) -> None:
+    """A server may write byte by byte, each to another place, for as long as it says that it is at work."""
+    told: list[int] = []
+    meter = Meter(lambda moved, total: told.append(moved))
+    size = 1 << 20
+    meter.total = size
+    md = nodes[0].core.memory.md_bind(bytearray(size), lambda event: None)
+    for offset in range(3000):
+        meter(Event(EventKind.PUT, md, None, mlength=1, offset=offset))
+    assert told == list(range(1, 1024 + size // 4096 + 1))
+    nodes[0].core.memory.md_unlink(md)
