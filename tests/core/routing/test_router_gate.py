@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from support.examples import examples
 from support.transits import sender, transit
-from ulnet.core.routing import gate
+from ulnet.core.routing import gate, pools
 from ulnet.core.routing.gate import MAX_INSIDE, MAX_WAITING, Gate
 from ulnet.core.routing.pools import DEFAULT_COUNTS, BufferPool, Counts, Pools
 from ulnet.core.status import LNetError
@@ -148,14 +148,46 @@ def test_a_node_that_takes_nothing_holds_no_more_than_half_of_the_buffers():
     lively = [transit(sender(9, credits=8), 100, dest=2) for _ in range(6)]
     for one in lively:
         bench.gate.enter(one)
-    assert len(bench.admitted) == 8
-    for _ in range(3):
-        bench.gate.leave(bench.admitted.pop())
+    assert len(bench.admitted) == 6, "of what the first left half"
+    for one in lively:
+        assert one in bench.admitted
+        bench.gate.leave(one)
         bench.settle()
-    assert [one.hdr.dest_nid for one in bench.admitted].count(stuck[0].hdr.dest_nid) == 4
+    assert sum(one in bench.admitted for one in stuck) == 4
     bench.gate.leave(stuck[0])
     bench.settle()
-    assert bench.admitted[-1] is stuck[4]
+    assert stuck[4] in bench.admitted
+
+
+@pytest.mark.requirement("RTR")
+def test_nodes_that_take_nothing_leave_buffers_for_others():
+    """Each could have half of them, so two had all."""
+    bench = Bench(Counts(1, 64, 1))
+    for dest in (1, 2, 3):
+        for number in range(64):
+            bench.gate.enter(transit(sender(64 * dest + number, credits=8), 100, dest=dest))
+    assert len(bench.admitted) == 32 + 16 + 8
+    for dest in (4, 5, 6):
+        one = transit(sender(9, credits=8), 100, dest=dest)
+        bench.gate.enter(one)
+        assert one in bench.admitted
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.pure  # it replaces a method
+def test_of_thousands_that_may_have_no_more_few_are_looked_at(monkeypatch):
+    monkeypatch.setattr(pools, "_LOOKED_AT", 16)
+    bench, looked_at = Bench(Counts(1, 101, 1)), []
+    for _ in range(2):
+        for dest in range(1, 101):
+            bench.gate.enter(transit(sender(dest, credits=8), 100, dest))
+    assert len(bench.admitted) == 100, "one each, and one is left"
+    monkeypatch.setattr(BufferPool, "_may_take", lambda pool, dest: looked_at.append(dest))
+    pool = bench.pools.by_cpt[0][1]
+    for _ in range(7):
+        assert pool.serve_next() is None
+    assert len(looked_at) == 7 * 16
+    assert len(set(looked_at)) == 100, "each has its turn"
 
 
 @pytest.mark.requirement("RTR")

@@ -11,7 +11,7 @@ say that they route, as anybody may, have as many beside it in all as it is, the
 from __future__ import annotations
 
 import errno
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_COUNTS", "PAGE", "BufferPool", "Counts", "Pools"]
 
+_LOOKED_AT: Final = 256  # nodes whose messages wait, for each buffer that is free
 PAGE: Final = 4096
 _PAGES: Final = (0, 1, 256)  # of a tiny, small and large buffer
 
@@ -41,7 +42,7 @@ DEFAULT_COUNTS: Final = Counts(2048, 16384, 1024)
 class BufferPool:
     """Buffers of one size, and the messages that wait for one.
 
-    Those for one node have no more than half of the buffers, and nodes take turns: so one that takes
+    Those for one node have at most as many buffers as are left, and nodes take turns: so some that take
     nothing cannot keep the messages for others back. Messages of gateways never wait here.
     """
 
@@ -67,7 +68,8 @@ class BufferPool:
         self._beside = 0  # of these, buffers that are none of the count
         self.min_credits: int = count
         self.waiting: int = 0
-        self._queues: dict[Nid, deque[Transit]] = {}  # by destination; the next one to have its turn is first
+        # By destination; the next one to have its turn is first.
+        self._queues: OrderedDict[Nid, deque[Transit]] = OrderedDict()
         self._held: dict[Nid, int] = {}  # buffers by destination
         self._free: list[bytearray] = []
         self.keeps: bool = True  # memory for the next message; not while routing is off
@@ -83,8 +85,8 @@ class BufferPool:
         return self.in_use - self._beside
 
     def _may_take(self, dest: Nid) -> bool:
-        held = self._held.get(dest, 0)
-        return self._counted < self.count and (not held or 2 * held < self.count)
+        held, free = self._held.get(dest, 0), self.count - self._counted
+        return free > 0 and (not held or held < free)  # so that two that take nothing leave some as well
 
     def give_or_queue(self, transit: Transit) -> bool:
         """Whether the message has a buffer now; else it waits."""
@@ -114,16 +116,18 @@ class BufferPool:
 
     def serve_next(self) -> Transit | None:
         """Give the message whose turn it is a buffer, and answer it; None if there is none."""
-        dest = next(filter(self._may_take, self._queues), None) if self._counted < self.count else None
-        if dest is None:
-            return None
-        queue = self._queues.pop(dest)
-        transit = queue.popleft()
-        if queue:
-            self._queues[dest] = queue  # the others have their turns first
-        self.waiting -= 1
-        self._give(transit, dest)
-        return transit
+        queues = self._queues
+        for _ in range(min(len(queues), _LOOKED_AT) if self._counted < self.count else 0):
+            dest, queue = next(iter(queues.items()))
+            queues.move_to_end(dest)  # the others have their turns first
+            if self._may_take(dest):
+                transit = queue.popleft()
+                if not queue:
+                    del queues[dest]
+                self.waiting -= 1
+                self._give(transit, dest)
+                return transit
+        return None
 
     def leave_queue(self, transit: Transit) -> None:
         """The message waits no more."""
