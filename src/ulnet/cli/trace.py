@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from ulnet.cli.parsers import command_parser
 from ulnet.cli.trace_report import Report, Row, as_text
 from ulnet.dlc.client import Client, as_mapping
+from ulnet.dlc.documents_trace import TraceDocument
 from ulnet.dlc.errors import DlcError
 from ulnet.dlc.model import Trace
+from ulnet.dlc.protocol import document_of
 
 __all__ = ["main"]
 
@@ -85,6 +87,7 @@ def _read(client: Client, options: argparse.Namespace, report: Report) -> dict[s
     if reply.errors:
         refused = reply.errors[0]
         raise DlcError(refused.errno, refused.descr, verb=refused.verb, entity=refused.entity)
+    document_of(reply.result, TraceDocument)  # all that is read of it is there
     document: dict[str, object] = as_mapping(reply)["trace"]
     return document
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+from ulnet.nid.errors import escaped
+
 __all__ = ["Report", "Row", "as_text"]
 
 Row: TypeAlias = dict[str, Any]
@@ -66,7 +68,7 @@ class Report:
             for pair in pairs - had or pairs:
                 for reason, count in since[pair]["reasons"].items():
                     reasons[reason] = reasons.get(reason, 0) + count
-            reason = max(reasons, key=lambda name: reasons[name])
+            reason = max(reasons, key=lambda name: reasons[name], default="?")
             for kind, changed in (("began", pairs - had), ("ended", had - pairs)):
                 for source, target in sorted(changed):
                     yield {"kind": kind, "peer": peer, "from": source, "to": target, "reason": reason}
@@ -79,8 +81,8 @@ def _minus(value: Any, old: Any) -> Any:
 
 
 def as_text(row: Row) -> str:
-    """A row as a line for people."""
-    return f"{row['at']:9.3f}  {_TEXTS[row['kind']](row)}"
+    """A row as a line for people; methods of rpc are what strangers named them."""
+    return f"{row['at']:9.3f}  {escaped(_TEXTS[row['kind']](row))}"
 
 
 def _way(row: Row) -> str:
@@ -94,7 +96,7 @@ def _pair(row: Row) -> str:
 
 
 def _message(row: Row) -> str:
-    changed = f" (before: {row['before'][0]} -> {row['before'][1]})" if row["before"] else ""
+    changed = f" (before: {' -> '.join(row['before'])})" if row["before"] else ""
     frame = row.get("rpc")
     rpc = "" if frame is None else f", rpc {' '.join(filter(None, (frame['kind'], frame.get('method'))))}"
     return f"{_way(row)}: {row['type']} of {row['bytes']} bytes{rpc}; by {row['reason']}{changed}"
