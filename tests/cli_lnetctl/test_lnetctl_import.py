@@ -143,6 +143,30 @@ def test_module_parameters_hold_without_all(vma: Callable[..., VmA], tmp_path: P
 
 @pytest.mark.requirement("HLD-modparams")
 @pytest.mark.parametrize(
+    ("gateway", "routing", "routes", "forwards"),
+    [
+        ("192.168.110.12@tcp", "", ["192.168.110.12@tcp"], False),
+        ("192.168.110.11@tcp", "", [], True),
+        ("192.168.110.11@tcp", "routing: {enable: 0}\n", [], False),
+    ],
+)
+def test_routes_of_a_cluster_are_looked_at_once_the_nets_of_a_file_are_there(
+    vma: Callable[..., VmA], tmp_path: Path, gateway: str, routing: str, routes: list[str], forwards: bool
+) -> None:
+    file = tmp_path / "lustre.conf"
+    file.write_text(f"options lnet routes='tcp1 {gateway}'\n")
+    nets = tmp_path / "nets.yaml"
+    nets.write_text(
+        "net:\n  - net type: tcp\n    local NI(s):\n      - interfaces:\n          0: eth0\n" + routing
+    )
+    host = vma("--modprobe", str(file), "--config", str(nets))
+    shown = (yaml.safe_load(host("route", "show").out) or {"route": []})["route"]
+    assert [route["gateway"] for route in shown] == routes
+    assert bool(yaml.safe_load(host("routing", "show").out)) is forwards
+
+
+@pytest.mark.requirement("HLD-modparams")
+@pytest.mark.parametrize(
     ("networks", "more", "gateways", "forwards"),
     [
         ("tcp(eth0),tcp1(eth1)", "", {"tcp2": ["192.168.110.12@tcp"]}, True),

@@ -191,3 +191,34 @@ def test_a_router_tells_the_status_of_its_nis_under_the_same_number(discovers):
     b.del_ni(B1)
     fabric.run()
     assert b.info.sequence == number + 1
+
+
+@pytest.mark.requirement("RTR")
+@pytest.mark.parametrize("lost", [NiEvent.FATAL, NiEvent.RECOVERED])
+def test_a_status_that_a_peer_did_not_hear_is_told_when_it_is_discovered_anew(lost):
+    """It has the number of what the peer heard before, so that nothing seemed to be due."""
+    fabric = Fabric()
+    a, b = fabric.node(str(A), discovery=True), fabric.node(str(B), str(B1), discovery=True)
+    b.router.enable(True)
+    a.discover(B, done=lambda error, peer: None)
+    b.discover(A, done=lambda error, peer: None)
+    fabric.run()
+
+    def said_down():
+        return [member.nid for member in a.peers.find(B).members.values() if member.said_down]
+
+    for event in (NiEvent.FATAL, NiEvent.RECOVERED):
+        b.ni_event(b.nis[B1], event)
+        if event is lost:
+            until = fabric.clock.now + 40
+            while fabric.clock.now < until:
+                if not fabric.step(lambda msg: msg.next_nid == A):
+                    fabric.clock.now += 1
+            break
+        fabric.run()
+    assert said_down() == ([] if lost is NiEvent.FATAL else [B1]), "it heard nothing"
+    b.discover(A, done=lambda error, peer: None)
+    for _ in range(5):
+        fabric.run()
+        fabric.clock.now += 1
+    assert said_down() == ([B1] if lost is NiEvent.FATAL else [])

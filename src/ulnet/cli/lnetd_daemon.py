@@ -319,8 +319,8 @@ async def _run(
         deny=options.deny,
     )
     selftest = SelftestAddition(node, on=options.selftest)
-    startup = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)] + steps
-    startup.sort(key=lambda step: not isinstance(step.request, AccessAdd))  # before there are nets
+    told = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)]
+    startup = in_order(told + steps)
     at_all = [*_first_interface(startup), *startup]
     admin = Admin(node, startup=at_all, parameters=parameters, drain=options.drain, additions=[selftest])
     endpoint = Endpoint(options.socket, groups.opened_to)
@@ -351,6 +351,20 @@ async def _run(
         await node.close(options.drain)
     _log.info("stopped", extra={"event": "daemon.stopped"})
     return 0
+
+
+def in_order(startup: list[Step]) -> list[Step]:
+    """Access lists before there are nets; routes that a whole cluster is told of once all else is known."""
+    told = any(isinstance(step.request, RoutingSet) for step in startup)
+    places: dict[bool, list[Step]] = {False: [], True: []}
+    for step in startup:
+        request = step.request
+        last = isinstance(request, RouteAdd) and request.shared
+        if isinstance(request, RouteAdd) and last:
+            request.as_told = request.as_told or told
+        places[last].append(step)
+    places[False].sort(key=lambda step: not isinstance(step.request, AccessAdd))
+    return places[False] + places[True]
 
 
 def _first_interface(startup: list[Step]) -> list[Step]:

@@ -468,6 +468,8 @@ class Discovery:
 
     def _end(self, peer: Peer, number: int, why: str) -> None:
         """Discovery of the peer failed: so do those who wait for it, and the next message tries again."""
+        if peer.flags & (_FORCE_PUSH | _PUSH_FAILED):
+            peer.pushed_sequence = 0  # what was not heard may have the number of what was
         peer.attempts = 0
         peer.news = peer.merging = None
         self._claims.ended(peer)

@@ -48,6 +48,10 @@ async def add_routes(core: LNet, request: RouteAdd) -> None:
 
 def _for_this_node(core: LNet, net: Net, nids: list[Nid], request: RouteAdd) -> list[Nid]:
     """The gateways that this node can use, of those that all nodes are told of; it may be one itself."""
+    for nid in nids:
+        if nid.net == net:  # for no node is that right
+            words = f"a gateway to {net} has an NI on another net, over which it is reached: name that one"
+            raise LNetError(errno.EINVAL, f"route to {net} over {nid}: {words}")
     own = [nid for nid in nids if nid in core.nis]
     if own and not request.as_told and core.router.state is RoutingState.DISABLED:
         core.router.enable(True)
