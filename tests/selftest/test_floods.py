@@ -126,13 +126,22 @@ async def test_who_floods_loses_its_own_requests(lab: Lab, monkeypatch: pytest.M
     assert not exchange._requests.taken and exchange._turns is not None and not exchange._turns.waiting
 
 
-async def test_requests_that_wait_are_forgotten_when_it_stops(lab: Lab) -> None:
+async def test_requests_that_wait_are_forgotten_when_it_stops(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     selftest = lab.tests[1]
     exchange = selftest.exchange
+    answer = selftest.framework.answer
+    goes_on = asyncio.Event()
+
+    async def slow(incoming: Incoming) -> Reply | None:
+        await goes_on.wait()
+        return await answer(incoming)
+
+    monkeypatch.setattr(selftest.framework, "answer", slow)
     async with foe_of(lab) as foe:
-        watch = asyncio.create_task(until(lambda: exchange._requests.taken > 100))
-        await foe.send([DebugRequest(1)] * 2000)
-        await watch
+        await foe.send([DebugRequest(1)] * 1000)
+        await until(lambda: exchange._requests.taken == 1000)
         await foe.send([DebugRequest(1)] * 1000)
         await selftest.close()
         assert not exchange._requests.taken and not exchange._tasks
@@ -140,6 +149,7 @@ async def test_requests_that_wait_are_forgotten_when_it_stops(lab: Lab) -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         assert sum(rail.answered for rail in exchange.rails.values()) == answered
+    goes_on.set()
     selftest.start()
     assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(errno.ESRCH)
 
