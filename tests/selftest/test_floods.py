@@ -45,14 +45,14 @@ class Waiting:
         pass
 
 
-def waiting(session: Session, units: int, needs: Needs | None = None) -> Test:
+def waiting(session: Session, batch: Batch, units: int, needs: Needs | None = None) -> Test:
     """A test of so many units that wait."""
 
     def clients() -> list[Any]:
         return [Waiting() for _ in range(units)]
 
     needs = needs or Needs(1, units)
-    return Test(Service.PING, 1 << 31, False, clients, session.failed, new_turns(), needs)
+    return Test(Service.PING, 1 << 31, False, clients, session.failed, new_turns(), batch.changed, needs)
 
 
 def new_session() -> Session:
@@ -170,7 +170,7 @@ async def test_units_of_all_batches_begin_in_many_turns(batches: int, units: int
     for number in range(batches):
         batch = session.batches[number] = Batch(session.room)
         for _ in range(1000 // batches if units < 2 else 1):
-            batch.add(Test(Service.PING, 1 << 31, False, clients, session.failed, new_turns()))
+            batch.add(Test(Service.PING, 1 << 31, False, clients, session.failed, new_turns(), batch.changed))
 
     async def run() -> None:
         for batch in session.batches.values():
@@ -196,7 +196,7 @@ async def test_a_unit_is_given_up_once(lab: Lab) -> None:
 
     session = new_session()
     batch = Batch(session.room)
-    test = waiting(session, 500)
+    test = waiting(session, batch, 500)
     batch.add(test)
     loop = asyncio.get_running_loop()
     loop.set_task_factory(lambda loop, work, **more: Counting(work, loop=loop, **more))
@@ -222,7 +222,7 @@ async def test_what_is_counted_is_what_there_is(seed: int) -> None:
     for batch in batches:
         for _ in range(rng.randrange(5)):
             units = rng.choice([0, 1, 40, 100])
-            batch.add(waiting(session, units, Needs(rng.randrange(9), units, rng.randrange(9))))
+            batch.add(waiting(session, batch, units, Needs(rng.randrange(9), units, rng.randrange(9))))
 
     def check() -> None:
         for batch in batches:

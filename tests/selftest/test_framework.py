@@ -19,7 +19,7 @@ from ulnet.nid import LNET_PID, Nid
 from ulnet.node.turns import Turns
 from ulnet.selftest.exchange import Bulk
 from ulnet.selftest.services import BrwClient
-from ulnet.selftest.sessions import ASK_AT_ONCE, Batch, Session, Test
+from ulnet.selftest.sessions import ASK_AT_ONCE, Batch, Room, Session, Test
 from ulnet.selftest.targets import PER_PAGE, pack_targets, read_targets, targets_size
 from ulnet.sim import Simulation
 from ulnet.wire.selftest import PAGE, TEST_PORTAL, Message, pack_message
@@ -363,7 +363,7 @@ async def test_many_units_are_given_up_in_many_turns_of_the_loop(batches: int) -
     session = Session(SID, "s", 0, 0.0, Notices(lambda: 0.0, print))
     for number in range(batches):
         batch = session.batches[number] = Batch(session.room)
-        batch.add(Test(Service.PING, 1 << 31, False, clients, session.failed, new_turns()))
+        batch.add(Test(Service.PING, 1 << 31, False, clients, session.failed, new_turns(), batch.changed))
         batch.run()
     # A unit that has not begun ends a turn sooner than one that waits: all wait first.
     await until(lambda: waiting == 1008)
@@ -396,8 +396,18 @@ async def test_of_units_that_run_few_ask_in_a_turn_of_the_loop(fails: bool) -> N
             pass
 
     ready: list[Any] = [Ready() for _ in range(500)]
-    batch = Batch()
-    batch.add(Test(Service.PING, 1 << 31, False, lambda: ready, lambda service, error: None, new_turns()))
+    batch = Batch(Room())
+    batch.add(
+        Test(
+            Service.PING,
+            1 << 31,
+            False,
+            lambda: ready,
+            lambda service, error: None,
+            new_turns(),
+            batch.changed,
+        )
+    )
     batch.run()
     most = 0
     async with asyncio.timeout(60):
@@ -427,8 +437,8 @@ def test_a_unit_whose_requests_fail_asks_less_and_less_until_one_ends_well() -> 
 
     lost: list[Any] = [Lost()]
     turns: Turns = Turns(loop)
-    test = Test(Service.PING, 1 << 31, False, lambda: lost, lambda service, error: None, turns)
-    batch = Batch()
+    batch = Batch(Room())
+    test = Test(Service.PING, 1 << 31, False, lambda: lost, lambda service, error: None, turns, batch.changed)
     batch.add(test)
     loop.enter(batch.run)
     sim.run(100.0)
@@ -454,7 +464,7 @@ async def test_a_session_has_no_tests_without_end(lab: Lab) -> None:
     for number in range(100, 104):
         batch = session.batches[number] = Batch(session.room)
         for _ in range(1023):
-            batch.add(Test(Service.PING, 1, False, list, session.failed, new_turns()))
+            batch.add(Test(Service.PING, 1, False, list, session.failed, new_turns(), batch.changed))
     replies = [await lab.ask(ping_test(lab)) for _ in range(5)]
     assert replies == [TestReply(0, SID)] * 4 + [TestReply(errno.ENOMEM, SID)]
 

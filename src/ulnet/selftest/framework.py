@@ -282,7 +282,9 @@ class Framework:
         stops = bool(request.stop_on_error)
         if self._turns is None:
             self._turns = Turns(asyncio.get_running_loop(), ASK_AT_ONCE)
-        batch.add(Test(service, request.loop, stops, clients, session.failed, self._turns, needs))
+        batch.add(
+            Test(service, request.loop, stops, clients, session.failed, self._turns, batch.changed, needs)
+        )
         return 0
 
     async def _targets_in_turn(self, session: Session, request: TestRequest, incoming: Incoming) -> list[Nid]:

@@ -50,8 +50,8 @@ class Test:
     """One test of a batch: its units, of which each asks one node again and again.
 
     `failed` hears of each request that failed; `turns` are those in which units of all tests ask. The
-    instance of a server has no units: its `clients` are None. `changed` hears that it becomes active, or is
-    so no more.
+    instance of a server has no units: its `clients` are None. `changed`, its batch's, hears that it becomes
+    active, or is so no more.
     """
 
     __test__ = False
@@ -64,6 +64,7 @@ class Test:
         clients: Callable[[], Iterable[TestClient]] | None,
         failed: Callable[[Service, LNetError], None],
         turns: Turns,
+        changed: Callable[[Test], None],
         needs: Needs = _NOTHING,
     ) -> None:
         self.needs = needs
@@ -77,7 +78,7 @@ class Test:
         self._waits = False  # units of it are still to begin
         self._given_up = False  # all its units are
         self.units: dict[asyncio.Task[None], None] = {}
-        self.changed: Callable[[Test], None] = _nobody_counts
+        self._changed = changed
 
     @property
     def has_units(self) -> bool:
@@ -98,7 +99,7 @@ class Test:
         """Its units begin soon, one by one: see `begin`."""
         self._stopping = self._given_up = False
         self._waits = True
-        self.changed(self)
+        self._changed(self)
 
     def begin(self) -> Iterator[None]:
         """Begin a unit at each step; the last one finds that there are no more."""
@@ -111,13 +112,13 @@ class Test:
             yield
         self._waits = False
         if not self.units:
-            self.changed(self)
+            self._changed(self)
         yield
 
     def _ended(self, unit: asyncio.Task[None]) -> None:
         del self.units[unit]
         if not self.active:
-            self.changed(self)
+            self._changed(self)
 
     def stop(self) -> None:
         """Let the units end with the request under way; what `begin` gave has no steps after that."""
@@ -125,7 +126,7 @@ class Test:
         if self._waits:
             self._waits = False
             if not self.units:
-                self.changed(self)
+                self._changed(self)
 
     def give_up(self) -> Iterable[asyncio.Task[None]]:
         """Its units, which are to be given up; those that are so already are told no more."""
@@ -157,10 +158,6 @@ class Test:
                         return
         finally:
             client.close()
-
-
-def _nobody_counts(test: Test) -> None:
-    """A test of no batch."""
 
 
 def total(needs: Sequence[Needs]) -> Needs:
@@ -245,8 +242,8 @@ class Room:
 class Batch:
     """Tests that run together, in the room of their session."""
 
-    def __init__(self, room: Room | None = None) -> None:
-        self._room = Room() if room is None else room
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self.tests: list[Test] = []
         self.needs = _NOTHING  # all of them together
         self._have_units: list[Test] = []
@@ -265,9 +262,9 @@ class Batch:
         self._room.targets += test.needs.targets
         if test.has_units:
             self._have_units.append(test)
-            test.changed = self._changed
 
-    def _changed(self, test: Test) -> None:
+    def changed(self, test: Test) -> None:
+        """A test of it has units that run, or has none any more."""
         if test.active:
             self._running[test] = None
         else:
