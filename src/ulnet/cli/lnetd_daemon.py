@@ -228,12 +228,10 @@ def _parameters(options: argparse.Namespace) -> list[Parameters]:
             found.insert(0, read_modprobe(_text_of(options.modprobe)))
     except LegacyError as bad:
         raise LNetError(errno.EINVAL, str(bad)) from None
-    requests = [one for parameters in found for one in parameters.requests]
-    told = any(isinstance(one, RoutingSet) for one in requests)
-    for one in requests:
-        if isinstance(one, RouteAdd):
-            one.shared, one.as_told = True, told
     for parameters in found:
+        for request in parameters.requests:
+            if isinstance(request, RouteAdd):
+                request.shared = True
         for note in parameters.notes:
             _log.info("%s: %s", options.modprobe, note, extra=_NOTE)
         for text in parameters.unknown:
@@ -319,8 +317,8 @@ async def _run(
         deny=options.deny,
     )
     selftest = SelftestAddition(node, on=options.selftest)
-    told = [Step(one, 0) for given in parameters for one in given.requests if not is_setting(one)]
-    startup = in_order(told + steps)
+    given = [Step(one, 0) for module in parameters for one in module.requests if not is_setting(one)]
+    startup = _in_order(given + steps)
     at_all = [*_first_interface(startup), *startup]
     admin = Admin(node, startup=at_all, parameters=parameters, drain=options.drain, additions=[selftest])
     endpoint = Endpoint(options.socket, groups.opened_to)
@@ -353,18 +351,22 @@ async def _run(
     return 0
 
 
-def in_order(startup: list[Step]) -> list[Step]:
-    """Access lists before there are nets; routes that a whole cluster is told of once all else is known."""
-    told = any(isinstance(step.request, RoutingSet) for step in startup)
-    places: dict[bool, list[Step]] = {False: [], True: []}
-    for step in startup:
+def _in_order(steps: list[Step]) -> list[Step]:
+    """Access lists come first, before there are nets; routes that all nodes share come last."""
+    told = any(isinstance(step.request, RoutingSet) for step in steps)
+    first: list[Step] = []
+    last: list[Step] = []
+    others: list[Step] = []
+    for step in steps:
         request = step.request
-        last = isinstance(request, RouteAdd) and request.shared
-        if isinstance(request, RouteAdd) and last:
-            request.as_told = request.as_told or told
-        places[last].append(step)
-    places[False].sort(key=lambda step: not isinstance(step.request, AccessAdd))
-    return places[False] + places[True]
+        if isinstance(request, AccessAdd):
+            first.append(step)
+        elif isinstance(request, RouteAdd) and request.shared:
+            request.as_told = told
+            last.append(step)
+        else:
+            others.append(step)
+    return first + others + last
 
 
 def _first_interface(startup: list[Step]) -> list[Step]:

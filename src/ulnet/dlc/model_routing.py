@@ -12,9 +12,9 @@ __all__ = ["BuffersSet", "RouteAdd", "RouteDel", "RouteShow", "RouterSet", "Rout
 class RouteAdd(BaseRequest, tag="route.add"):
     """A net is reached through gateways; `gateway` may be a range or a list, hop -1 is undefined.
 
-    With `replace` a route that is there gets this hop and priority. `shared`: all nodes of a cluster are told
-    the same, so what is not for this one is passed over; a node whose own NID is a gateway begins to route,
-    unless it was told whether it does (`as_told`).
+    With `replace` a route that is there gets this hop and priority. `shared`: all nodes of a cluster have the
+    same text, so what is not for this one is passed over, and a node whose own NID is a gateway begins to
+    route; `as_told`: another request says whether it routes.
     """
 
     verb = "add"

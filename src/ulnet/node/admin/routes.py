@@ -47,7 +47,10 @@ async def add_routes(core: LNet, request: RouteAdd) -> None:
 
 
 def _for_this_node(core: LNet, net: Net, nids: list[Nid], request: RouteAdd) -> list[Nid]:
-    """The gateways that this node can use, of those that all nodes are told of; it may be one itself."""
+    """The gateways that this node can use, of those that all nodes share.
+
+    A node that is one of them begins to route, unless it was told whether it routes. Raises LNetError.
+    """
     for nid in nids:
         if nid.net == net:  # for no node is that right
             words = f"a gateway to {net} has an NI on another net, over which it is reached: name that one"
