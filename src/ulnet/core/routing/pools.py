@@ -85,8 +85,7 @@ class BufferPool:
         return self.in_use - self._beside
 
     def _may_take(self, dest: Nid) -> bool:
-        held, free = self._held.get(dest, 0), self.count - self._counted
-        return free > 0 and (not held or held < free)  # so that two that take nothing leave some as well
+        return self._held.get(dest, 0) < self.count - self._counted  # those that take nothing leave some
 
     def give_or_queue(self, transit: Transit) -> bool:
         """Whether the message has a buffer now; else it waits."""
