@@ -504,6 +504,17 @@ def ended(ours: SecureSocket, step: Callable[[], None], most: int) -> str:
     return ""
 
 
+def lengthen_pieces(foe: tuple[RawTls, SecureSocket, socket.socket]) -> None:
+    """Send what is much payload: it is received in pieces of full length then."""
+    raw, ours, calling = foe
+    calling.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    buffer = bytearray(1 << 20)
+    for _ in range(16):
+        raw.write(bytes(16_384))
+        with suppress(BlockingIOError):
+            ours.recv_into(buffer)
+
+
 @pytest.mark.parametrize("ask", [False, True], ids=["", "answers-asked-for"])
 def test_key_updates_end_a_connection(foe: tuple[RawTls, SecureSocket, socket.socket], ask: bool) -> None:
     """OpenSSL takes them without an end, and does not return while there are more."""
@@ -540,12 +551,8 @@ def test_of_many_key_updates_few_are_taken(
 ) -> None:
     """A piece has room for 2,400: a call took 0.1 s. As many are taken as are answered."""
     raw, ours, calling = foe
-    calling.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    lengthen_pieces(foe)
     buffer = bytearray(1 << 20)
-    for _ in range(16):  # what is much payload makes pieces longer
-        raw.write(bytes(16384))
-        with suppress(BlockingIOError):
-            ours.recv_into(buffer)
     raw.write(bytes(first))
     count = 0
     calling.setblocking(False)
@@ -566,12 +573,8 @@ def test_each_of_several_long_key_updates_counts(
     foe: tuple[RawTls, SecureSocket, socket.socket], first: int, updates: int, steps: int
 ) -> None:
     """OpenSSL is given long records together, and says of all that have no payload the same."""
-    raw, ours, calling = foe
-    calling.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    buffer = bytearray(1 << 20)
-    for _ in range(16):  # what is much payload makes pieces longer
-        raw.write(bytes(16_384))
-        ours.recv_into(buffer)
+    raw, ours, _ = foe
+    lengthen_pieces(foe)
 
     def step() -> None:
         raw.write(bytes(first))

@@ -95,7 +95,7 @@ class SelfInfo:
         self.refresh()
 
     def has_other_statuses(self) -> bool:
-        """Whether what has changed is how NIs are, and not which there are."""
+        """Whether statuses of NIs differ from those last told, and nothing else."""
         if not self._started:
             return False
         told, now = PingInfo.unpack(self.data), self.info()

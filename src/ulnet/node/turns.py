@@ -42,7 +42,7 @@ class Turns:
         return True
 
     def spend(self, steps: int) -> None:
-        """The step that goes on now is as long as so many more."""
+        """The step that goes on now counts as so many more."""
         self._left -= steps
 
     def add(self, client: Hashable, step: Step) -> None:

@@ -35,8 +35,8 @@ _NOTHING: Final = memoryview(b"")
 _MOVED: Final = (EventKind.PUT, EventKind.GET)
 _WATCHED: Final = 30.0  # seconds, in which a transfer must move …
 _LEAST_MOVED: Final = LNET_MTU  # … so many bytes, or its rest, while other clients wait
-_PLACES: Final = 1024  # of pieces that are kept to tell of them …
-_MEAN: Final = 4096  # … and one more for each so many bytes
+_PLACES: Final = 1024  # of pieces: so many are kept, to tell of none twice, …
+_MEAN: Final = 4096  # … and one more for each so many bytes that are lent
 # What ends a transfer at once: the client has taken its memory away, its access lists or ours deny that, or
 # this node is closed.
 _FINAL: Final = frozenset({errno.ENOENT, errno.EACCES, errno.EMSGSIZE, errno.EINVAL, errno.EPROTO})
@@ -54,8 +54,8 @@ def flat(memory: Buffer) -> memoryview:
 class Meter:
     """How much of the memory that a call lends was moved: `progress` hears of each piece, and of none twice.
 
-    Of pieces that are tiny in the mean it hears no more after some: where each was is kept. What it raises
-    ends the call, whose task this is made in.
+    The places of pieces are kept for that, 1,024 and one for each 4 KiB lent; it hears of no piece beyond
+    those. What it raises ends the call, whose task this is made in.
     """
 
     __slots__ = ("_moved", "_progress", "_seen", "_task", "failed", "total")

@@ -1,4 +1,4 @@
-"""Frames that come to a server: so many are served in a turn of the loop, messages of clients one by one."""
+"""Frames that come to a server: a turn of the loop serves some, and clients have their turns."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _ROOM: Final = 8 << 20  # bytes of messages that wait for theirs
 class Incoming:
     """Has each frame of messages served: `serve(frame, message, alone)`, `alone` where it is a whole message.
 
-    A message waits while others had their turn. Of a client that keeps much waiting no more is taken: it
-    sends its calls again. Once `closed`, nothing is served.
+    A message waits when the turn of the loop has served its share. A client of which much waits loses what
+    comes then, and sends its calls again. Once `closed`, nothing is served.
     """
 
     __slots__ = ("_counters", "_serve", "_turns", "_waiting", "closed")

@@ -137,7 +137,7 @@ class SecureSocket(socket.socket):
         end = len(data)
         came = begun = reads = 0
         try:
-            # Records that OpenSSL has and that are not read; at first one, of which a part had no room.
+            # Records that OpenSSL has and that are not read; at first the one of which a part had no room.
             given = 1 if self._tls.pending() else 0
             while count < size:
                 if given:
@@ -194,9 +194,10 @@ class SecureSocket(socket.socket):
         return size if size <= _LONGEST and data[at] in _TYPES else _HEADER
 
     def _together(self, data: memoryview, stop: int, most: int) -> tuple[int, int]:
-        """Where the last of the records ends that are given with the one that ends there; how many they are.
+        """End and number of the records that are given at once.
 
-        Those that are long and end at `most` at the latest: they are here, and have room.
+        They are the one that ends at `stop` and, if it is long, the long ones behind it that end by `most`:
+        what is whole, and has room.
         """
         records = 1
         if self._record >= _LARGE:
