@@ -32,3 +32,14 @@ def test_what_is_no_document_is_missing(
             source.configuration(60.0)
         assert health(["--socket", str(path)]) == 3  # nothing is known
     assert "the answer cannot be understood: " in capsys.readouterr().out
+
+
+@pytest.mark.requirement("cfg-010")
+@pytest.mark.parametrize("document", [b"{}", b"null", b'{"net": 5}', b'{"peer": []}'])
+def test_a_document_without_nets_says_nothing_of_health(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: bytes
+) -> None:
+    path = tmp_path / "socket"
+    with false_daemon(path, document):
+        assert health(["--socket", str(path)]) == 3
+    assert "tells nothing: it shows no nets" in capsys.readouterr().out

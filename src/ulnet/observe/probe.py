@@ -36,7 +36,7 @@ def judge(snapshot: Snapshot) -> list[Finding]:
     Critical: a net all of whose NIs are down; a remote net none of whose gateways is up. Warning:
     an NI that is down, not at full health, or degraded; a peer NI not at full health; a gateway that is down.
     """
-    if not snapshot.up:
+    if not records(snapshot.shown("net")):  # a node that runs has lo
         why = snapshot.missing.get("net", "it shows no nets")
         return [Finding(Level.UNKNOWN, f"{snapshot.node} tells nothing: {why}")]
     found = [*_nis(snapshot), *_peers(snapshot), *_routes(snapshot)]
