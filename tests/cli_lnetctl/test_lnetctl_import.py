@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,16 @@ def test_a_daemon_started_with_module_parameters(vma: Callable[..., VmA], tmp_pa
     nothing = host("net", "add", "--ip2net", "tcp5 10.*.*.*")
     assert (nothing.code, "no interface of this host matches 10.*.*.*" in nothing.err) == (214, True)
     assert nids(host) == ["192.168.111.11@tcp2", "192.168.110.11@tcp2", "192.168.110.11@tcp"]
+
+
+@pytest.mark.requirement("HLD-modparams")
+def test_the_driver_has_its_module_parameters(vma: Callable[..., VmA], tmp_path: Path) -> None:
+    file = tmp_path / "lustre.conf"
+    file.write_text("options lnet networks=tcp(eth0) accept_backlog=77\noptions ksocklnd keepalive_idle=9\n")
+    host = vma("--modprobe", str(file))
+    words = ["ip", "netns", "exec", host.name, "ss", "-Htln", "sport = :988"]
+    listening = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert [line.split()[2] for line in listening.splitlines()] == ["77"], listening
 
 
 @pytest.mark.requirement("HLD-modparams")

@@ -142,3 +142,19 @@ def test_o2ib_nets_are_judged_as_all_others(tmp_path: Path, capsys: pytest.Captu
         "node1:9: warning: gateway 10.1.0.2@o2ib1 of the route to tcp5 is node2, which does not route" in text
     )
     assert "node1:10: error: no NI is on net o2ib2 of gateway 10.2.0.2@o2ib2" in text
+
+
+@pytest.mark.requirement("HLD-modparams")
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("ksocklnd keepalive_count=128", "keepalive_count=128 is out of range: use 0 to 127"),
+        ("lnet accept_timeout=0", "accept_timeout=0 is out of range: use 0.001 to 86400"),
+        ("ko2iblnd retry_count=8", "retry_count=8 is out of range: use 0 to 7"),
+    ],
+)
+def test_drivers_parameters_out_of_range(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, wrong: str
+) -> None:
+    status, lines = check(tmp_path, capsys, f"options {line}\n")
+    assert status == 1 and wrong in lines[0], lines

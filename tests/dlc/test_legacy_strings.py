@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ulnet.core.status import LNetError
 from ulnet.dlc.config import read_config
 from ulnet.dlc.legacy import LegacyError, read_ip2nets, read_networks, read_routes
 from ulnet.dlc.legacy_text import read_text
@@ -31,6 +32,7 @@ from ulnet.dlc.model import (
 from ulnet.dlc.modprobe import module_requests, read_modprobe
 from ulnet.dlc.writing import document_of
 from ulnet.dlc.yaml_out import emit_document
+from ulnet.lnd.tcp.params import TcpParams
 
 
 def net(name: str, *interfaces: str, cpts: str | None = None, **tunables: int) -> NetAdd:
@@ -193,10 +195,53 @@ def test_a_modprobe_file() -> None:
         "accept_port: start lnetd with --accept-port 987",
         "accept_port_bulk: start lnetd with --accept-port-bulk 986",
         "cpu_npartitions: start lnetd with --cpu-npartitions 2",
+        "nscheds: without effect; it is the kernel's own",
     ]
-    assert found.unknown == [
-        "nscheds=2: nothing in ulnet corresponds to it",
-    ]
+    assert not found.unknown
+
+
+@pytest.mark.requirement("HLD-modparams")
+def test_parameters_of_ksocklnd_and_of_the_acceptor() -> None:
+    text = (
+        "options ksocklnd keepalive=10 keepalive_idle=20 keepalive_intvl=3 keepalive_count=4 min_bulk=4096\n"
+        "options ksocklnd typed_conns=0 enable_csum=1 round_robin=0 nonblk_zcack=0 eager_ack=2 nagle=0\n"
+        "options ksocklnd tx_buffer_size=1048576 rx_buffer_size=2097152 min_reconnectms=500 typed_con=1\n"
+        "options ksocklnd max_reconnectms=30000\noptions lnet accept_backlog=77 accept_timeout=9\n"
+    )
+    found = read_modprobe(text)
+    numbers = {"keepalive": 10, "keepalive_idle": 20, "keepalive_intvl": 3, "keepalive_count": 4}
+    sizes = {"min_bulk": 4096, "tx_buffer_size": 1048576, "rx_buffer_size": 2097152}
+    pauses = {"min_reconnectms": 500, "max_reconnectms": 30000}
+    flags = {"typed_conns": False, "enable_csum": True, "round_robin": False}
+    acks = {"nonblk_zcack": False, "eager_ack": True}
+    acceptor = {"accept_backlog": 77, "accept_timeout": 9}
+    assert found.tcp == {**numbers, **sizes, **pauses, **flags, **acks, **acceptor}
+    params = TcpParams(**found.tcp)  # type: ignore[arg-type]
+    assert all(getattr(params, name) == value for name, value in found.tcp.items())
+    assert found.notes == ["nagle: without effect; it is the kernel's own"]
+    assert found.unknown == ["typed_con=1: nothing in ulnet corresponds to it; did you mean typed_conns?"]
+
+
+@pytest.mark.requirement("HLD-modparams")
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("keepalive", -1, "use 0 to 2147483647"),
+        ("keepalive_idle", 32768, "use 0 to 32767"),
+        ("keepalive_intvl", -3, "use 0 to 32767"),
+        ("keepalive_count", 128, "use 0 to 127"),
+        ("min_bulk", -1, "use 0 to 2147483647"),
+        ("tx_buffer_size", 2**30 + 1, "use 0 to 1073741824"),
+        ("rx_buffer_size", -1, "use 0 to 1073741824"),
+        ("min_reconnectms", -1, "use 0 to 2147483647"),
+        ("max_reconnectms", 0, "use 1 to 2147483647"),
+        ("accept_backlog", 0, "use 1 to 65535"),
+        ("accept_timeout", 0, "use 0.001 to 86400"),
+    ],
+)
+def test_parameters_of_the_tcp_driver_out_of_range(name: str, value: int, rule: str) -> None:
+    with pytest.raises(LNetError, match=f"{name}={value} is out of range: {rule}"):
+        TcpParams(**{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.requirement("HLD-modparams", "LND-o2ib")

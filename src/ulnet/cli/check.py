@@ -14,10 +14,13 @@ from ulnet.cli.findings import Finding, print_findings, status_of
 from ulnet.cli.host_facts import FactsError, read_facts
 from ulnet.cli.observed import add_source, names_node, source_of
 from ulnet.cli.parsers import command_parser
+from ulnet.core.status import LNetError
 from ulnet.dlc.config import Config, Step, read_config
 from ulnet.dlc.legacy import LegacyError
 from ulnet.dlc.modprobe import read_modprobe
 from ulnet.host import HostError, Link, links
+from ulnet.lnd.o2ib import O2ibParams
+from ulnet.lnd.tcp.params import TcpParams
 
 __all__ = ["main", "parser"]
 
@@ -109,6 +112,11 @@ def _read(name: str, text: str) -> tuple[Config, list[Finding]]:
         return Config([], [], []), [Finding("error", name, 0, str(bad))]
     steps = [Step(request, 0) for request in parameters.requests]
     told = [Finding("warning", name, 0, text) for text in parameters.unknown]
+    try:
+        TcpParams(**parameters.tcp)  # type: ignore[arg-type]
+        O2ibParams(**parameters.o2ib)  # type: ignore[arg-type]
+    except LNetError as bad:
+        told.append(Finding("error", name, 0, str(bad)))
     return Config(steps, [], []), told + [Finding("note", name, 0, note) for note in parameters.notes]
 
 

@@ -245,6 +245,19 @@ def _o2ib(parameters: list[Parameters]) -> O2ibParams:
     return replace(O2ibParams(), **given)  # type: ignore[arg-type]
 
 
+def _tcp(options: argparse.Namespace, parameters: list[Parameters]) -> TcpParams:
+    """The parameters of the TCP driver. Raises LNetError."""
+    params = TcpParams(
+        accept=options.accept,
+        check_source=not options.any_source,
+        credentials=options.credentials,
+        accept_port=options.accept_port,
+        accept_port_bulk=options.accept_port_bulk,
+    )
+    given = {name: value for one in parameters for name, value in one.tcp.items()}
+    return replace(params, **given)  # type: ignore[arg-type]
+
+
 def _read(path: str | None) -> list[Step]:
     if path is None:
         return []
@@ -301,13 +314,7 @@ async def _run(
 
     node = Node(
         o2ib=_o2ib(parameters),
-        tcp=TcpParams(
-            accept=options.accept,
-            check_source=not options.any_source,
-            credentials=options.credentials,
-            accept_port=options.accept_port,
-            accept_port_bulk=options.accept_port_bulk,
-        ),
+        tcp=_tcp(options, parameters),
         topology=load_topology(options.topology) if options.topology is not None else None,
         cpu_pattern=options.cpu_pattern,
         cpu_npartitions=options.cpu_npartitions,

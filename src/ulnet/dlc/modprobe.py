@@ -35,6 +35,16 @@ _KSOCKLND = {
     one.parameter or name: name for name, one in TUNABLES.items() if NetType.TCP in one.nets or not one.driver
 }
 _KO2IBLND = {one.ko2iblnd or name: name for name, one in TUNABLES.items()}
+# Parameters of ksocklnd, and of lnet's acceptor, that are the driver's own (`ulnet.lnd.tcp.TcpParams`):
+# numbers, and what is on or off; and those of ksocklnd without effect.
+_TCP = (
+    *("keepalive", "keepalive_idle", "keepalive_intvl", "keepalive_count", "min_bulk"),
+    *("min_reconnectms", "max_reconnectms", "tx_buffer_size", "rx_buffer_size"),
+)
+_TCP_FLAGS = ("typed_conns", "enable_csum", "round_robin", "nonblk_zcack", "eager_ack")
+_ACCEPTOR = ("accept_backlog", "accept_timeout")
+_KERNELS_TCP = {"inject_csum_error", "nagle", "nconnds", "nconnds_max", "nscheds", "skip_mr_route_setup"}
+_KERNELS_TCP |= {"zc_min_payload", "zc_recv", "zc_recv_min_nfrags"}
 # Parameters of ko2iblnd that are the driver's own (`ulnet.lnd.o2ib.O2ibParams`), and those without effect.
 _O2IB = ("service", "cksum", "keepalive", "retry_count", "rnr_retry_count", "use_privileged_port")
 _KERNELS = {
@@ -62,6 +72,7 @@ class Parameters(NamedTuple):
     notes: list[str]
     unknown: Sequence[str] = ()
     drivers: Mapping[int, Tunables] = {}  # what nets have that say nothing else, by type
+    tcp: Mapping[str, int] = {}  # parameters of the TCP driver
     o2ib: Mapping[str, int] = {}  # parameters of the o2ib driver
 
 
@@ -110,6 +121,7 @@ _LNET = {
     *_BUFFERS,
     *ROUTER,
     "lnet_peer_discovery_disabled",
+    *_ACCEPTOR,
     "networks",
     "ip2nets",
     "routes",
@@ -147,8 +159,9 @@ def module_requests(
     tune(requests, tunables)
     requests += _routing(lnet)
     unknown: list[str] = []
+    of_tcp = {*_KSOCKLND, *_TCP, *_TCP_FLAGS, *_KERNELS_TCP}
     of_o2ib = {*_KO2IBLND, *_O2IB, *_KERNELS}
-    modules = ((ksocklnd, _KSOCKLND), (lnet, _LNET), (libcfs, ()), (ko2iblnd, of_o2ib), (kbondlnd, ()))
+    modules = ((ksocklnd, of_tcp), (lnet, _LNET), (libcfs, ()), (ko2iblnd, of_o2ib), (kbondlnd, ()))
     for module, names in modules:
         for name, value in (module or {}).items():
             if name in _DAEMON:
@@ -157,10 +170,21 @@ def module_requests(
                 notes.append(f"{name}: without effect; {_WITHOUT_EFFECT[name]}")
             elif name not in names:
                 unknown.append(_nobody_knows(name, value, names))
-    given = ko2iblnd or {}
-    notes += [f"{name}: without effect; it is the kernel's own" for name in given if name in _KERNELS]
-    o2ib = {name: _number(name, given[name]) for name in _O2IB if name in given}
-    return Parameters(requests, notes, unknown, tunables, o2ib)
+    for given, kernels in ((ksocklnd or {}, _KERNELS_TCP), (ko2iblnd or {}, _KERNELS)):
+        notes += [f"{name}: without effect; it is the kernel's own" for name in given if name in kernels]
+    return Parameters(requests, notes, unknown, tunables, _tcp(lnet, ksocklnd or {}), _o2ib(ko2iblnd or {}))
+
+
+def _tcp(lnet: dict[str, str], ksocklnd: dict[str, str]) -> dict[str, int]:
+    """The TCP driver's own parameters, and its acceptor's. Raises LegacyError."""
+    found = {name: _number(name, ksocklnd[name]) for name in _TCP if name in ksocklnd}
+    found |= {name: bool(_number(name, ksocklnd[name])) for name in _TCP_FLAGS if name in ksocklnd}
+    return found | {name: _number(name, lnet[name]) for name in _ACCEPTOR if name in lnet}
+
+
+def _o2ib(ko2iblnd: dict[str, str]) -> dict[str, int]:
+    """The o2ib driver's own parameters. Raises LegacyError."""
+    return {name: _number(name, ko2iblnd[name]) for name in _O2IB if name in ko2iblnd}
 
 
 def _settings(lnet: dict[str, str]) -> list[Request]:

@@ -10,11 +10,28 @@ from ulnet.core.status import LNetError
 __all__ = ["MAX_SPIN", "TcpParams", "conns_for_speed"]
 
 MAX_SPIN = 100  # microseconds: longer than a sleeping CPU takes to wake, it only costs
+# Least and most of the others; Linux refuses longer times of TCP's own keepalive, and more probes (tcp(7)).
+_RANGES = {
+    "accept_backlog": (1, 65535),
+    "accept_timeout": (0.001, 86400),
+    "min_reconnectms": (0, 2**31 - 1),
+    "max_reconnectms": (1, 2**31 - 1),
+    "keepalive": (0, 2**31 - 1),
+    "keepalive_idle": (0, 32767),
+    "keepalive_intvl": (0, 32767),
+    "keepalive_count": (0, 127),
+    "min_bulk": (0, 2**31 - 1),
+    "tx_buffer_size": (0, 2**30),
+    "rx_buffer_size": (0, 2**30),
+}
 
 
 @dataclass(slots=True)
 class TcpParams:
-    """ksocklnd's and the acceptor's parameters under their own names, and a few of ours at the end."""
+    """ksocklnd's and the acceptor's parameters under their own names, and a few of ours at the end.
+
+    Raises LNetError(EINVAL) for what is out of range.
+    """
 
     accept: str = "secure"  # secure: only source ports below 1024; all; none
     check_source: bool = True  # who calls must do so from an address of the NID that it names
@@ -27,8 +44,8 @@ class TcpParams:
     min_reconnectms: int = 1000
     max_reconnectms: int = 60000
     refused_reconnectms: int = 500  # the longest pause after "refused": that peer's host is well
-    keepalive: float = 30  # seconds of silence before a NOOP
-    keepalive_idle: int = 30  # of TCP itself
+    keepalive: float = 30  # seconds of silence before a NOOP; 0: never
+    keepalive_idle: int = 30  # of TCP itself; none where one of the three is 0
     keepalive_intvl: int = 5
     keepalive_count: int = 5
     min_bulk: int = 1024
@@ -56,6 +73,10 @@ class TcpParams:
             port = getattr(self, name)
             if port is not None and not 0 < port < 65536:
                 raise LNetError(errno.EINVAL, f"{name}={port} is not a TCP port: use 1 to 65535")
+        for name, (least, most) in _RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                text = f"{name}={getattr(self, name)} is out of range: use {least} to {most}"
+                raise LNetError(errno.EINVAL, text)
         if not 0 <= self.spin <= MAX_SPIN:
             raise LNetError(
                 errno.EINVAL,
