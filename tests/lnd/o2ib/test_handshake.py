@@ -12,6 +12,7 @@ from support.rdma import PARAMS, Stranger, node_and_stranger
 from ulnet.control.access import access_of
 from ulnet.core.access import EVERYBODY
 from ulnet.core.status import HealthStatus, LNetError
+from ulnet.core.tunables import NetTunables
 from ulnet.lnd.o2ib.errors import CM_FAILURES, REACTIONS, connect_status
 from ulnet.lnd.o2ib.ni import race_key
 from ulnet.nid import Nid
@@ -72,6 +73,21 @@ def test_calls_that_cannot_be_read(at: int, raw: bytes, reason: Reason) -> None:
     stranger.call(node, call[:at] + raw + call[at + len(raw) :])
     assert stranger.reason is reason
     assert Reject.unpack(stranger.events[0][2]).version == 0x12
+
+
+@pytest.mark.parametrize(("credits", "depth"), [(1, 8), (7, 8), (8, 8), (254, 254), (255, 254), (70000, 254)])
+def test_a_queue_has_a_depth_that_kernel_nodes_have(credits: int, depth: int) -> None:
+    """One beyond 65,535 did not fit on the wire, and one of 1 left a peer of version 1 without any answer."""
+    sim = Simulation(1, thorough=True)
+    node, nid = sim.node("a"), Nid.parse("10.0.0.1@o2ib")
+    sim.add_port(node.host, nid, None)
+    node.add_ni(nid, tunables=NetTunables(peer_credits=credits, credits=max(credits, 256)))
+    assert not node.configure("global: {discovery: 0, retry_count: 0}")
+    stranger = Stranger(sim, "10.0.0.9@o2ib")
+    node.ping(Nid.parse("10.0.0.9@o2ib"))
+    sim.run(1)
+    offered = stranger.calls[0].params
+    assert offered is not None and offered.queue_depth == depth
 
 
 def test_an_ni_that_is_down_is_not_ready() -> None:

@@ -115,13 +115,13 @@ class Conn:
 
     def agree(self, params: ConnParams, incarnation: int) -> None:
         """Both sides have agreed on these; the peer has that incarnation."""
-        ni, own = self.ni, self.ni.ni.tunables.peer_credits
+        ni = self.ni
         self.params = params
         depth = params.queue_depth
         self.credits = self.reserved = depth
         self._highwater = _V1_HIGHWATER
         if self.version != V1:
-            self._highwater = max(depth * ni.highwater // own, 1)
+            self._highwater = max(depth * ni.highwater // ni.depth, 1)
         self._limit = ni.concurrent_sends
         self._ends = (ni.nid4, ni.incarnation, self.peer.nid4, incarnation)
         self._expected = (self.peer.nid4, incarnation, ni.nid4, ni.incarnation)

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["NiState", "race_key"]
 
 _ROOM: Final = MAX_MESSAGE - IMMEDIATE_END  # payload of an IMMEDIATE
+_LEAST_DEPTH: Final = 8  # of a queue, whatever peer_credits are (spec wire-o2iblnd.md §7)
+_MOST_DEPTH: Final = 254
 _MOST_RACES: Final = 20
 _MOST_REFUSED: Final = 16  # lines a second about calls that are refused
 _MOST_CONNS: Final = 128  # of one peer
@@ -79,7 +81,7 @@ class NiState:
         self.tunables: LndTunables = ni.lnd_tunables or LndTunables()
         self.nid4: int = ni.nid.nid4
         self.incarnation = incarnation
-        self.depth: int = ni.tunables.peer_credits
+        self.depth: int = min(max(ni.tunables.peer_credits, _LEAST_DEPTH), _MOST_DEPTH)
         self.fragments = MAX_FRAGMENTS
         self.set_tunables(float(ni.timeout))
         self.peers: dict[Nid, Peer] = {}
@@ -107,7 +109,7 @@ class NiState:
 
     def set_tunables(self, timeout: float) -> None:
         """Take over what can be changed while the NI runs."""
-        tunables, credits = self.tunables, self.ni.tunables.peer_credits
+        tunables, credits = self.tunables, self.depth
         self.timeout = timeout
         self.conns_per_peer: int = max(tunables.conns_per_peer, 1)
         wanted = tunables.concurrent_sends or credits
