@@ -47,6 +47,16 @@ def test_a_wrong_value_is_told_with_its_rule(
     assert sorted(tmp_path.iterdir()) == files
 
 
+def test_numbers_may_be_hexadecimal(daemon: Daemon) -> None:
+    """Spec lnetctl.md: decimal and 0x, in all commands."""
+    assert daemon.lnetctl("net", "add", "--nid", "127.0.0.1@tcp").code == 0
+    for value in ("0x0", "0X1"):
+        assert daemon.lnetctl("set", "discovery", value).code == 0
+        shown = yaml.safe_load(daemon.lnetctl("global", "show").out)["global"]
+        assert shown["discovery"] == int(value, 16)
+    assert daemon.lnetctl("ping", "--timeout", "0x5", "127.0.0.1@tcp").code == 0
+
+
 def test_a_route_in_a_file_keeps_to_the_rule_of_the_command(daemon: Daemon) -> None:
     assert daemon.lnetctl("net", "add", "--nid", "127.0.0.1@tcp").code == 0
     item = "route:\n  - net: tcp5\n    gateway: 127.0.0.2@tcp\n    health_sensitivity: {}\n"

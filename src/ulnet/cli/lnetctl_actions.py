@@ -119,24 +119,21 @@ def _net_match(parsed: Parsed, tunables: model.Tunables) -> model.Request:
     return model.NetMatch(rules)
 
 
-_DISCOVERY = {"0": 0, "1": 1, "verify": 2}
-
-
 def _set(name: str, parsed: Parsed) -> model.Request:
     """A setting. What is no number is refused in the words and with the status of the real tool."""
     if len(parsed.operands) != 1:
         text = f"{name} takes one value: write 'lnetctl set {name} VALUE'"
         raise DlcError(errno.EINVAL, text, verb="add", entity=name)
     word = parsed.operands[0]
-    if name == "discovery" and word in _DISCOVERY:
-        return model.GlobalSet({name: _DISCOVERY[word]})
+    if name == "discovery" and word == "verify":
+        return model.GlobalSet({name: 2})
     way_out = "write 0, 1 or verify" if name == "discovery" else "write a number that is not too large"
     try:
         value = number(name, word)
     except BadValue:
         text = f"cannot parse {name} value {word!r}: {way_out}"
         raise DlcError(errno.EPERM, text, verb="parser", entity="set") from None
-    if name == "discovery":  # also 2, which today's tool takes for 1
+    if name == "discovery" and value not in (0, 1):  # also 2, which today's tool takes for 1
         raise DlcError(errno.EINVAL, f"discovery {word} is out of range: {way_out}", verb="add", entity=name)
     return model.GlobalSet({SETTINGS[name].name or name: value})
 

@@ -14,7 +14,7 @@ __all__ = ["BadValue", "Parsed", "UsageError", "names_of", "number", "parse"]
 # Compiled where they are needed: most commands need none.
 _INTEGER = r"[-+]?(?:[0-9]+|0[xX][0-9a-fA-F]+)\Z"
 _MOST_DIGITS = 18
-_SECONDS = r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z"
+_SECONDS = r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|0[xX][0-9a-fA-F]{1,7})\Z"
 _COMMA = r",(?![^\[\]]*\])"
 _MOST_VERBOSE = 4
 _BETWEEN = "\0"  # values of an option that is repeated: no argument of a program has it
@@ -83,7 +83,7 @@ class Parsed(NamedTuple):
             return None
         if not re.match(_SECONDS, text):
             raise BadValue(f"--{name} {text!r} is not a number of seconds: write digits, such as --{name} 3")
-        return float(text)
+        return float(int(text, 16)) if "x" in text.lower() else float(text)
 
     def level(self, name: str) -> int:
         """How much is wanted of an optional level: 0 to 4. Raises BadValue."""
