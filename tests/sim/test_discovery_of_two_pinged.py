@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ulnet.sim import LinkParams, Simulation
@@ -32,3 +34,26 @@ def test_a_discovery_ends_when_the_merge_that_is_under_way_has(seed: int, silent
     assert B[0] in asked.result()
     if not silent:
         assert asked.result() == list(B)
+
+
+def test_a_discovery_asks_again_whoever_was_asked_some_seconds_ago() -> None:
+    """It told of one NID where the peer had told of two, until the other peer might be asked again."""
+    sim = Simulation(seed=1, link=LinkParams(rate=1e9, delay=1e-4))
+    a, b = sim.node("a", *A), sim.node("b", *B)
+
+    async def discovered() -> tuple[list[str], list[str]]:
+        for nid in reversed(B):
+            await a.node.ping(nid)
+        first = await a.node.discover(B[1])
+        before = sorted(str(nid) for nid in first.nids())
+        await asyncio.sleep(1)
+        b.node.del_ni(B[0])
+        await asyncio.sleep(1)
+        b.node.add_ni(B[0])  # b tells of itself by a push from there
+        await asyncio.sleep(0.5)
+        peer = await a.node.discover(B[0])
+        return before, sorted(str(nid) for nid in peer.nids())
+
+    asked = a.spawn(discovered())
+    sim.run_until(asked.done, 12)
+    assert asked.result() == (list(B), list(B))

@@ -13,6 +13,7 @@ from ulnet.wire.ping import MIN_INFO_SIZE
 __all__ = ["Asking"]
 
 _ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list, or whose pushes tell nothing
+_ASK_SOON: Final = 1.0  # seconds, of a peer whose NIDs one lists whose discovery is waited for
 _LONG_PACE: Final = 1.25e-5  # seconds from a long answer to the next, for each byte: ten times what it takes
 _LONG_ROOM: Final = 1.0  # seconds of these that may be ahead: for 200 peers with 20 NIDs at once
 
@@ -46,10 +47,14 @@ class Asking:
         if self.must(peer):
             self._want(peer)
 
-    def doubt(self, peer: Peer, suspects: Collection[PeerNi]) -> None:
-        """Another one lists NIDs of a peer: does this one say so too? The suspects are asked themselves."""
+    def doubt(self, peer: Peer, suspects: Collection[PeerNi], waited_for: bool = False) -> None:
+        """Another one lists NIDs of a peer: does this one say so too? The suspects are asked themselves.
+
+        `waited_for`: the discovery of that other one is, which ends with the answer to this.
+        """
         now, asked_at = self._state.clock(), peer.allowance.asked_at
-        if asked_at and now - asked_at < _ASK_AGAIN:  # whoever says so, as often as they like
+        pause = _ASK_SOON if waited_for else _ASK_AGAIN
+        if asked_at and now - asked_at < pause:  # whoever says so, as often as they like
             if peer not in self._later:
                 self._later[peer] = {}
                 self._state.timers.at(asked_at + _ASK_AGAIN, lambda: self._again(peer))

@@ -247,7 +247,7 @@ class Merging:
                     continue
                 self._tell(peer, "kept", f"peer {peer.primary_nid} lists {nid}, which {whose}")
         for other, suspects in doubted.items():
-            self._asking.doubt(other, suspects)
+            self._asking.doubt(other, suspects, bool(peer.waiters))
 
     def _take_statuses(self, peer: Peer, info: PingInfo) -> None:
         peer.mark(0 if info.features & _SAYS_NO_ROUTER else _ROUTER, _ROUTER)
