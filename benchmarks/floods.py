@@ -43,7 +43,7 @@ from typing import Any
 
 import private_net
 from ulnet import Node, new_event_loop
-from ulnet.cli.garbage import collect_seldom, collect_what_is_new
+from ulnet.cli.garbage import Searches, collect_seldom
 from ulnet.control.discovery.ageing import FORGOTTEN_AFTER
 from ulnet.core.peer import PeerNi
 from ulnet.core.status import LNetError
@@ -84,7 +84,7 @@ async def be_flooded(nid: Nid) -> None:
     loop = asyncio.get_running_loop()
     node = await serve(nid)
     collect_seldom()
-    collect_what_is_new(loop)
+    Searches(loop).search()
     print("ready", flush=True)
     while await loop.run_in_executor(None, sys.stdin.readline):
         print(json.dumps(held()), flush=True)

@@ -7,11 +7,13 @@ import gc
 from time import perf_counter
 from typing import Final
 
-__all__ = ["collect_seldom", "collect_what_is_new"]
+__all__ = ["Searches", "collect_seldom"]
 
 _AIM: Final = 3e-4  # seconds that a search among new objects is to take; it takes longer after a longer wait
 _OFTEN: Final = 0.01  # seconds between two of them, at least …
 _SELDOM: Final = 1.0  # … and at most
+_MANY: Final = 30_000  # objects that stayed since the last search among these: about 10 ms
+_SEARCHES: Final = 100_000  # among new objects, until all are gone through
 
 
 def collect_seldom() -> None:
@@ -22,22 +24,43 @@ def collect_seldom() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(1_500, 1_000, 100)
+    gc.set_threshold(1_500, 1_000, 10_000)
 
 
-def collect_what_is_new(loop: asyncio.AbstractEventLoop, wait: float = _SELDOM) -> None:
-    """Look for cycles among new objects, and again later: the sooner, the more there are.
+class Searches:
+    """Looks for cycles among new objects, and again later: the sooner, the more there are.
 
     Python counts how many more objects there are. Where old ones go as new ones come, as with pings of NIDs
-    that nobody has, it does not look until there are tens of thousands of new ones, which takes 7 ms.
+    that nobody has, it does not look until there are tens of thousands of new ones, which takes 7 ms. Where
+    very many come and stay, as peers do that others name, it looks among them when they are millions, which
+    takes 0.3 s.
     """
-    _, young, old = gc.get_count()  # searches since the last one among older objects, as Python counts
-    _, many_young, many_old = gc.get_threshold()
-    if young > many_young:  # due: our searches reset the count by which Python would see that
-        gc.collect(2 if old > many_old else 1)
-    else:
-        began = perf_counter()
-        gc.collect(0)
-        took = perf_counter() - began
-        wait = min(max(wait * min(_AIM / max(took, 1e-9), 2), _OFTEN), _SELDOM)
-    loop.call_later(wait, collect_what_is_new, loop, wait)
+
+    __slots__ = ("_loop", "_made", "_stayed", "_wait", "_young")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._wait = _SELDOM
+        self._young = 0  # searches since the last one among older objects, as Python counts, when we looked
+        self._stayed = 0  # objects since then, about
+        self._made = 0  # searches since the last one among all
+
+    def search(self) -> None:
+        """Look now, and again later."""
+        new, young, _ = gc.get_count()
+        at_each, many_young, _ = gc.get_threshold()
+        self._stayed += new + at_each * max(young - self._young, 0)
+        if young > many_young or self._stayed > _MANY:
+            self._made += young
+            gc.collect(2 if self._made > _SEARCHES else 1)
+            if self._made > _SEARCHES:
+                self._made = 0
+            self._stayed = 0
+        else:
+            began = perf_counter()
+            gc.collect(0)
+            took = perf_counter() - began
+            wait = self._wait * min(_AIM / max(took, 1e-9), 2)
+            self._wait = min(max(wait, _OFTEN), _SELDOM)
+        self._young = gc.get_count()[1]
+        self._loop.call_later(self._wait, self.search)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ulnet import __version__
 from ulnet.cli.extras import how_to_add
 from ulnet.cli.files import Unreadable, read_text
-from ulnet.cli.garbage import collect_seldom, collect_what_is_new
+from ulnet.cli.garbage import Searches, collect_seldom
 from ulnet.cli.log_lines import log_to_stderr
 from ulnet.cli.observed import place
 from ulnet.cli.parsers import command_parser
@@ -303,7 +303,7 @@ async def _run(
     options: argparse.Namespace, parameters: list[Parameters], steps: list[Step], groups: Groups
 ) -> int:
     loop = asyncio.get_running_loop()
-    collect_what_is_new(loop)
+    Searches(loop).search()
     _look_for(options.credentials)
     stop = asyncio.Event()
 
