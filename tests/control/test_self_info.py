@@ -159,15 +159,46 @@ def test_a_router_that_pings_itself_is_pinged_by_nobody():
     for _ in range(130):
         fabric.clock.now += 1
         fabric.run()
-    assert b.router.silent_nets == {B.net, B1.net}
+    assert b.router.silent_nids == {B, B1}
     b.health.values.set_ni(b.nis[B], 500)  # it is pinged until it is well
     for _ in range(3):
         fabric.clock.now += 1
         fabric.run()
     assert b.nis[B].health > 500
-    assert b.router.silent_nets == {B.net, B1.net}
+    assert b.router.silent_nids == {B, B1}
     assert ping(fabric, a).entries[0] == NiEntry(B, NiStatus.UP)
-    assert b.router.silent_nets == {B1.net}
+    assert b.router.silent_nids == {B1}
+
+
+@pytest.mark.requirement("RTR")
+def test_a_ping_after_silence_lifts_the_ni_that_it_came_to():
+    """It lifted all NIs of the net: also one whose cable nobody can reach."""
+    fabric = Fabric()
+    second = Nid.parse("10.0.0.3@tcp")
+    a, b = fabric.node(str(A)), fabric.node(str(B), str(second))
+    b.router.enable(True)
+
+    def pass_time(seconds):
+        for _ in range(seconds):
+            fabric.clock.now += 1
+            fabric.run()
+
+    def down():
+        return [entry.nid for entry in b.info.info().entries if entry.status == NiStatus.DOWN]
+
+    pass_time(109)
+    assert down() == []
+    pass_time(2)
+    assert down() == [B, second], "looked for each second, as the monitor does"
+    ping(fabric, a)
+    assert down() == [second]
+    pass_time(105)
+    assert down() == [second], "its net is in use, but nobody pinged it"
+    ping(fabric, a, second)
+    pass_time(109)
+    assert down() == [], "a ping of any NI keeps the net in use"
+    pass_time(2)
+    assert down() == [B, second]
 
 
 @pytest.mark.requirement("RTR")

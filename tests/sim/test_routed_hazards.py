@@ -462,7 +462,7 @@ def test_the_only_client_of_a_net_is_served_again_soon_after_its_link_was_down()
     assert before.ok
     sim.link_down("10.1.0.1@tcp1")
     sim.run(30)
-    assert router.core.router.silent_nets == {Net.parse("tcp1")}
+    assert router.core.router.silent_nids == {Nid.parse("10.1.0.8@tcp1")}
     client.put(server.nid, PORTAL, data=b"x")
     sim.run(3)
     sim.link_up("10.1.0.1@tcp1")
@@ -496,7 +496,7 @@ def test_a_router_is_up_to_the_only_client_of_a_net_that_pings_it_less_often_tha
     if lost:
         client.del_ni("10.1.0.1@tcp1")
         sim.run(20)
-        assert Net.parse("tcp1") in router.core.router.silent_nets
+        assert Nid.parse("10.1.0.8@tcp1") in router.core.router.silent_nids
         client.add_ni("10.1.0.1@tcp1")
     sim.run(15)
     for _ in range(20):

@@ -228,7 +228,7 @@ class Routing:
     def _tell(self) -> None:
         """What this node says of itself has another status, in place; all who know its rails hear of it."""
         self._info.routes = self.router.announced
-        self._info.silent_nets = self.router.silent_nets
+        self._info.silent_nids = self.router.silent_nids
         self._info.refresh()
         for peer in self._state.peers:
             if peer.multi_rail and peer.primary_nid != LO_NID:

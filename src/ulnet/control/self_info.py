@@ -13,7 +13,7 @@ from ulnet.core.md import MANAGE_REMOTE, OP_GET, TRUNCATE, Md
 from ulnet.core.memory import Memory
 from ulnet.core.msg import Incoming
 from ulnet.core.state import NodeState
-from ulnet.nid import LO_NID, Net, NetType
+from ulnet.nid import LO_NID, NetType, Nid
 from ulnet.wire.errors import WireError
 from ulnet.wire.lnet import PING_MATCH_BITS, PING_PORTAL
 from ulnet.wire.ping import MAX_INFO_SIZE, MIN_INFO_SIZE, Feature, NiEntry, NiStatus, PingInfo
@@ -46,7 +46,7 @@ class SelfInfo:
         # fmt: on
         self.sequence: int = 0
         self.routes = False  # whether peers are told that this node routes
-        self.silent_nets: frozenset[Net] = frozenset()  # of a router: where nobody has pinged it for long
+        self.silent_nids: frozenset[Nid] = frozenset()  # of a router: where nobody has pinged it for long
         self._started = False
         self._limits = PushLimits(state, parts)
         self.data: memoryview = memoryview(b"")  # what a ping gets and a push carries; renewed, never changed
@@ -70,7 +70,7 @@ class SelfInfo:
     def info(self) -> PingInfo:
         """This node as a ping shows it."""
         entries = [
-            NiEntry(ni.nid, NiStatus.UP if ni.up and net.net not in self.silent_nets else NiStatus.DOWN)
+            NiEntry(ni.nid, NiStatus.UP if ni.up and ni.nid not in self.silent_nids else NiStatus.DOWN)
             for net in self._state.nets.values()
             for ni in net.nis
             if ni.listed and ni.nid != LO_NID and net.net.type != NetType.BOND  # which nobody discovers

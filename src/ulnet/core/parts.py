@@ -137,4 +137,4 @@ class Parts:
     leads_over: Callable[[Nid, Net], bool]
     check_gateway: Callable[[Nid, Net], None]
     lost_behind: Callable[[Nid, Collection[Net] | None], None]
-    pinged: Callable[[Net], None]
+    pinged: Callable[[Nid], None]

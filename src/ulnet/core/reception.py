@@ -379,7 +379,7 @@ class Reception:
         assert sender is not None
         assert portal is not None
         if hdr.portal == PING_PORTAL and hdr.src_nid not in self.state.nis:
-            self._parts.pinged(hdr.dest_nid.net)
+            self._parts.pinged(hdr.dest_nid)
         found = portal.match(hdr, sender.peer, match.md)
         if isinstance(found, str):
             self.drop_request(ni, sender, hdr, rx, found, receiver.nid)

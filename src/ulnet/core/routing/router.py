@@ -17,7 +17,7 @@ from ulnet.core.routing.settings import RoutingSettings
 from ulnet.core.routing.state import TRANSITIONS, RoutingAction, RoutingInput, RoutingState
 from ulnet.core.state import NodeState
 from ulnet.core.timers import Timer
-from ulnet.nid import LO_NET, Net
+from ulnet.nid import LO_NET, Net, Nid
 
 __all__ = ["OVERDUE", "Router"]
 
@@ -48,7 +48,7 @@ class Router:
         "announced",
         "gate",
         "opened",
-        "silent_nets",
+        "silent_nids",
         "state",
         "until",
     )
@@ -71,7 +71,7 @@ class Router:
         self.gate: Gate = Gate(Pools(state.cpts.count), admit, state.defer, self._look_soon)
         self._patrol: Timer | None = None  # when to see to what waits at the gate …
         self._look_at = 0.0  # … and when to look for what is overdue there
-        self.silent_nets: frozenset[Net] = frozenset()  # where nobody has pinged this router for long
+        self.silent_nids: frozenset[Nid] = frozenset()  # on nets where nobody pinged, and not pinged since
         self._pinged_at: dict[Net, float] = {}
         self._timer: Timer | None = None
         self._silence: Timer | None = None  # when to look for nets without pings
@@ -177,24 +177,24 @@ class Router:
         self.gate.pools.resize(DEFAULT_COUNTS)
         self.gate.resized()
 
-    def pinged(self, net: Net) -> None:
-        """Another node pinged an NI of this net: who routes over it finds the router there."""
+    def pinged(self, nid: Nid) -> None:
+        """Another node pinged that NI: its net is in use, and the NI is up (spec routing.md §3)."""
         if self._state.forwards:
-            self._pinged_at[net] = self._state.clock()
-            if net in self.silent_nets:
-                self._set_silent(self.silent_nets - {net})
+            self._pinged_at[nid.net] = self._state.clock()
+            self._set_silent(self.silent_nids - {nid})
 
     def _listen(self) -> None:
-        """Nets on which no ping came for that long count as down (spec routing.md §3)."""
+        """All NIs of nets on which no ping came for that long count as down, each until it is pinged."""
         now, patience = self._state.clock(), self._settings.settling_time
         self._pinged_at = {net: self._pinged_at.get(net, now) for net in self._state.nets}
-        silent = {net for net, at in self._pinged_at.items() if net != LO_NET and now - at >= patience}
+        due = {net for net, at in self._pinged_at.items() if net != LO_NET and now - at >= patience}
+        silent = (nid for nid in self._state.nis if nid.net in due or nid in self.silent_nids)
         self._set_silent(frozenset(silent))
-        self._silence = self._state.timers.at(now + max(patience / 8, _LOOK_AGAIN), self._listen)
+        self._silence = self._state.timers.at(now + _LOOK_AGAIN, self._listen)
 
-    def _set_silent(self, nets: frozenset[Net]) -> None:
-        if nets != self.silent_nets:
-            self.silent_nets = nets
+    def _set_silent(self, nids: frozenset[Nid]) -> None:
+        if nids != self.silent_nids:
+            self.silent_nids = nids
             self._tell()
 
     def _close(self) -> None:

@@ -65,7 +65,7 @@ def local_net(core: View, text: str) -> Net:
 
 def _ni(core: View, ni: NI, request: NetShow) -> LocalNiView:
     verbosity = request.verbosity
-    up = ni.up and ni.net.net not in core.info.silent_nets  # as ping info says
+    up = ni.up and ni.nid not in core.info.silent_nids  # as ping info says
     view = LocalNiView(nid=str(ni.nid), status="up" if up else "down", interfaces=interfaces_of(ni))
     if ni.drained:
         view.drained = 1
