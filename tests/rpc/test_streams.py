@@ -15,9 +15,12 @@ import pytest
 
 from rpc.conftest import SERVER
 from ulnet import Node
+from ulnet.node import Message
 from ulnet.node.turns import Turns
 from ulnet.rpc import Call, Client, RpcError, Server, Service
+from ulnet.rpc.incoming import Incoming
 from ulnet.rpc.topic import Topic
+from ulnet.wire.rpc import Kind, kind_of
 
 pytestmark = pytest.mark.requirement("ULP")
 
@@ -137,6 +140,64 @@ async def test_nothing_of_a_handler_that_was_cancelled_waits_for_the_collector(n
         assert not held
     finally:
         gc.enable()
+
+
+@pytest.mark.pure  # it replaces a method
+@pytest.mark.parametrize("kind", ["stream", "call"])
+async def test_who_is_not_told_that_nobody_waits_is_told_at_its_next_notice(
+    nodes: Nodes, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server drops what comes of a client of which much waits; the handler lived as long as the client."""
+    arrived = Incoming.arrived
+    lost: list[Message] = []
+    service, begun, ended = Service("held"), asyncio.Event(), asyncio.Event()
+
+    def lose_one(incoming: Incoming, message: Message) -> None:
+        if not lost and kind_of(message.data) is Kind.CANCEL:
+            lost.append(message)
+        else:
+            arrived(incoming, message)
+
+    async def hold() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    @service.stream("stream")
+    async def stream(call: Call) -> AsyncIterator[bytes]:
+        yield b"begun"
+        await hold()
+
+    @service.method("call")
+    async def call(call: Call) -> None:
+        await hold()
+
+    monkeypatch.setattr(Incoming, "arrived", lose_one)
+    async with Server(service, nodes[1]) as server, Client(nodes[0], SERVER, "held") as client:
+        if kind == "stream":
+            chunks = client.stream("stream")
+            await anext(chunks)
+            await begun.wait()
+            chunks.close()
+        else:
+            task = asyncio.ensure_future(client.call("call"))
+            await begun.wait()
+            task.cancel()
+        async with asyncio.timeout(60):
+            await ended.wait()
+        await quiet(server)
+        assert lost
+        assert client.counters.malformed == 0
+        await until_sent(client)
+
+
+async def until_sent(client: Client) -> None:
+    """What a client has told is on its way no more."""
+    async with asyncio.timeout(60):
+        while client._farewells:
+            await asyncio.sleep(0.01)
 
 
 async def test_what_the_handler_raises_comes_behind_its_chunks(client: Client) -> None:

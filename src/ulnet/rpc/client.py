@@ -59,7 +59,7 @@ _LEAST_PATIENCE: Final = 0.1
 _FIRST_NETWORK: Final = 0.5  # seconds, before anything was observed
 _FIRST_SERVICE: Final = 0.5
 _LONGEST_FAREWELL: Final = 1.0
-_MOST_FAREWELLS: Final = 4  # under way, to sessions that nobody wants
+_MOST_FAREWELLS: Final = 4  # under way, to sessions and calls that nobody wants
 _PAUSE: Final = 0.05  # before a third session for one call, doubled up to
 _LONG_PAUSE: Final = 2.0
 _MOST_METHODS: Final = 1024
@@ -167,6 +167,13 @@ class Client:
         if self._farewells < _MOST_FAREWELLS:
             self._farewells += 1
             self._send_close(session, self._unwanted_ended)
+
+    def _cancel_again(self, frame: Note) -> None:
+        """The server works on a call that was given up: what told it so was lost, or is under way."""
+        if self._farewells < _MOST_FAREWELLS:  # the others are told at their next notices
+            self._farewells += 1
+            note = Note(frame.session, frame.slot, frame.number, 0, self._inbox_bits, Kind.CANCEL)
+            self.send(note.pack(), self._unwanted_ended)
 
     def _unwanted_ended(self, error: int, text: str) -> None:
         self._farewells -= 1
@@ -562,6 +569,8 @@ class Client:
                     self._end_unwanted(frame.session)
             elif call is not None and call.frame.number == frame.number:
                 call.heard(frame, now)
+            elif connection is not None and isinstance(frame, Note) and frame.kind is Kind.WORKING:
+                self._cancel_again(frame)
             elif frame.session or not self._asking.refused(frame):
                 self.counters.malformed += 1
 
