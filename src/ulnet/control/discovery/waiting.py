@@ -169,7 +169,7 @@ class Waiting:
             if peer in self._going:
                 still = peer.parked[: self._going[peer]]
                 self._going[peer] = sum(msg.target not in nids for msg in still)
-            other.parked[:0] = [msg for msg in peer.parked if msg.target in nids]  # sent before others there
+            self._come_over(other, [msg for msg in peer.parked if msg.target in nids])
             other.waiters += [waiter for waiter in peer.waiters if waiter.nid in nids]
             peer.parked = [msg for msg in peer.parked if msg.target not in nids]
             peer.waiters = [waiter for waiter in peer.waiters if waiter.nid not in nids]
@@ -179,6 +179,11 @@ class Waiting:
                 self._want(other)
                 if not self._holds(other):
                     self._let_go(other)
+
+    def _come_over(self, peer: Peer, msgs: list[Msg]) -> None:
+        """Messages for another peer wait for this one: before those that do already, unless these go on."""
+        at = self._going.get(peer, 0)
+        peer.parked[at:at] = msgs
 
     def move_on(self, peer: Peer) -> None:
         """The peer has left the table: who waits for it goes on with whoever has its NIDs now."""
@@ -193,7 +198,7 @@ class Waiting:
             except LNetError as refused:
                 self._sender.fail(msg, refused.errno, refused.text)
         for other, msgs in others.items():
-            other.parked[:0] = msgs
+            self._come_over(other, msgs)
             if self._holds(other):
                 self._want(other)
             else:
