@@ -99,6 +99,7 @@ def test_a_gateway_is_checked_where_it_is_asked_and_not_at_a_nid_that_a_foe_list
     gateway = fabric.node(str(HONEST), str(INNER), discovery=False)
     remote = fabric.node(str(REMOTE), discovery=False)
     a.gateways.settings.alive_router_check_interval = 60
+    gateway.gateways.settings.router_ping_timeout = 600  # nobody pings its other NI, which stays up
     gateway.router.enable(True)
     info_of = PingInfo(0x1A, LNET_PID, 5, [NiEntry(HONEST), NiEntry(DEAD), NiEntry(INNER)]).pack()
     a.gateways.add(REMOTE.net, HONEST, 1, 0)
