@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from ulnet.nid import Nid
 from ulnet.selftest.exchange import Incoming
 from ulnet.selftest.pattern import source_data
 from ulnet.selftest.sessions import Batch, Needs, Room, Session, Test, total
+from ulnet.wire.selftest import FRAMEWORK_PORTAL, Message, pack_message
 from ulnet.wire.selftest_bodies import BatchReply, BrwRequest, DebugReply, DebugRequest, Reply, TestReply
-from ulnet.wire.selftest_values import BatchOp, Check, Direction, Service
+from ulnet.wire.selftest_values import BULK_LEN, BatchOp, Check, Direction, Service
 
 pytestmark = pytest.mark.requirement("LST")
 
@@ -152,6 +154,48 @@ async def test_requests_that_wait_are_forgotten_when_it_stops(
     goes_on.set()
     selftest.start()
     assert await lab.ask(DebugRequest(lab.next_id())) == DebugReply(errno.ESRCH)
+
+
+def asked_by(lab: Lab) -> Any:
+    """A request of node 0 about tests, as it arrives at node 1."""
+    asked, who = Message(DebugRequest(1), BULK_LEN), lab.nid(0)
+    return SimpleNamespace(
+        data=pack_message(asked), match_bits=asked.service, source=who, target=lab.nid(1), initiator=who
+    )
+
+
+@pytest.mark.parametrize("then", ["stopped", "served anew", "node closed"])
+async def test_requests_that_wait_are_not_served_later(lab: Lab, then: str) -> None:
+    exchange, arrival = lab.tests[1].exchange, asked_by(lab)
+    before: list[Incoming] = []
+    after: list[Incoming] = []
+    exchange.serve(before.append)
+    for _ in range(100):
+        assert exchange._take(arrival, FRAMEWORK_PORTAL)
+    assert 0 < len(before) < 100
+    begun = len(before)
+    if then == "stopped":
+        exchange.stop()
+        assert exchange._turns is not None and not exchange._turns.waiting
+    elif then == "served anew":
+        exchange.serve(after.append)
+    else:
+        exchange._inboxes[0].close()  # as its node does
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert (len(before), after) == (begun, [])
+
+
+async def test_no_request_is_taken_of_who_takes_no_replies(lab: Lab) -> None:
+    exchange, arrival = lab.tests[1].exchange, asked_by(lab)
+    served: list[Incoming] = []
+    exchange.serve(served.append)
+    while exchange._replies.take(lab.nid(0)):
+        pass
+    assert not exchange._take(arrival, FRAMEWORK_PORTAL)
+    exchange._replies.give(lab.nid(0))
+    assert exchange._take(arrival, FRAMEWORK_PORTAL)
+    assert len(served) == 1
 
 
 # Units -----------------------------------------------------------------------------------------------

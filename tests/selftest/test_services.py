@@ -180,6 +180,22 @@ async def test_a_server_tells_corrupted_data(lab: Lab, check: Check) -> None:
     assert await lab.ask(request, bulk=fewer) == BrwReply(errno.EBADMSG)
 
 
+async def test_who_asks_counts_answers_and_bulk_that_came_whole(lab: Lab) -> None:
+    def counted() -> tuple[int, int, int]:
+        rails = lab.tests[0].exchange.rails.values()  # an answer comes by any
+        return sum(x.answered for x in rails), sum(x.bulk_get for x in rails), sum(x.bulk_put for x in rails)
+
+    await lab.ask(making(lab))
+    assert counted() == (1, 0, 0)
+    data = bytearray(source_data(PAGE, True))
+    for number, status, moved in ((2, errno.EBADMSG, 0), (3, 0, PAGE)):
+        data[0] ^= 1  # the second time this mends it
+        request = BrwRequest(lab.next_id(), lab.next_id(), Direction.WRITE, PAGE, Check.FULL)
+        bulk = Bulk(request.bulkid, data, PAGE, source=True)
+        assert await lab.ask(request, bulk=bulk) == BrwReply(status)
+        assert counted() == (number, moved, 0)
+
+
 async def test_a_client_tells_corrupted_data(lab: Lab) -> None:
     async def liar(incoming: Incoming) -> None:
         request = incoming.request
