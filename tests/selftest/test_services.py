@@ -196,6 +196,14 @@ async def test_who_asks_counts_answers_and_bulk_that_came_whole(lab: Lab) -> Non
         assert counted() == (number, moved, 0)
 
 
+async def test_memory_of_another_length_does_not_serve_again(lab: Lab) -> None:
+    await lab.ask(making(lab))
+    for length in (2 * PAGE, PAGE, 2 * PAGE):
+        request = BrwRequest(lab.next_id(), lab.next_id(), Direction.WRITE, length, Check.FULL)
+        bulk = Bulk(request.bulkid, bytearray(source_data(length, False)), length, source=True)
+        assert await lab.ask(request, bulk=bulk) == BrwReply(0)
+
+
 async def test_a_client_tells_corrupted_data(lab: Lab) -> None:
     async def liar(incoming: Incoming) -> None:
         request = incoming.request
