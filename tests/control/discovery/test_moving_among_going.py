@@ -60,7 +60,8 @@ def test_those_that_come_over_are_behind_those_that_go_on(gone: bool) -> None:
     now.parked.append(message("late", NOW))
     now.members = {BEFORE: None, NOW: None}  # type: ignore[dict-item]
     if gone:
-        desk.state.peers.learn = lambda nid: SimpleNamespace(peer=now)  # type: ignore[method-assign, assignment, return-value]
+        peers: Any = desk.state.peers
+        peers.learn = lambda nid: SimpleNamespace(peer=now)
         desk.waiting.move_on(before)
     else:
         desk.waiting.move(before, [now])
