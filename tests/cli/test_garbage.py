@@ -102,10 +102,18 @@ def test_all_are_searched_after_very_many_searches_of_new_ones(monkeypatch: pyte
 def test_many_that_stay_are_searched_before_they_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search among millions took 0.3 s, in which nobody was answered."""
     counts, (own, _) = Counts(monkeypatch), searches()
-    for objects in (14_000, 14_000, 5_000, 1_499, 29_000, 1_000, 100_000, 0):
+    for objects in (4_500, 4_500, 3_000, 1_499, 9_000, 1_000, 100_000, 0):
         counts.come(objects)
         own.search()
     assert counts.searches == [0, 0, 1, 0, 1, 0, 1, 0]
+
+
+def test_searches_are_made_sooner_where_many_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, (own, loop) = Counts(monkeypatch), searches()
+    for objects in (40_500, 20_000, 1_000_000):
+        counts.come(objects)
+        own.search()
+    assert [wait for wait, _ in loop.later] == pytest.approx([1 / 4.05, 1 / 8.1, 0.01], rel=0.05)
 
 
 def test_searches_that_take_long_are_made_sooner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,23 @@ def test_who_answered_over_a_gateway_is_forgotten_after_all_who_were_not_heard(t
     assert table.find(A) is None
 
 
+def test_destinations_of_others_that_were_never_heard_have_a_bound_of_their_own(table, monkeypatch):
+    """A router's neighbours filled its table with NIDs that nobody has: 0.6 GiB."""
+    monkeypatch.setattr(peer_module, "_UNHEARD", 3)
+    assert all(table.learn(nid, for_others=True) for nid in (A, B, C))
+    assert table.learn(D, for_others=True)
+    assert [str(peer.primary_nid) for peer in table] == [str(B), str(C), str(D)]  # A is not in use
+    for nid in (B, C, D):
+        table.find_ni(nid).refs += 1
+    assert table.learn(A, for_others=True) is None
+    assert table.learn(A)  # it speaks for itself
+    for nid in (A, B, C):
+        table.find_ni(nid).heard_at = 0.0
+    assert table.learn(B1, for_others=True)  # those who were heard are not counted, nor forgotten
+    assert table.learn(D1, for_others=True)
+    assert len(table) == 6
+
+
 def test_unknown_senders_get_a_peer_and_full_tables_drop(monkeypatch):
     fabric = Fabric()
     a, b = fabric.node(str(A)), fabric.node(str(B))

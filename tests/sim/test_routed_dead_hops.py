@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.routed import PORTAL, SETTLED, add_route, gate_at_rest, make_router
+from ulnet.core import peer_table
 from ulnet.core.routing.forward import DEAD
 from ulnet.sim import SimNode, Simulation
 
@@ -85,3 +86,29 @@ def test_what_is_known_for_longer_than_peer_timeout_is_not_believed(peer_timeout
     world.sim.run(0.1)
     assert world.dropped() == before
     assert world.held() == 1
+
+
+@pytest.mark.requirement("RTR")
+def test_a_router_keeps_few_destinations_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two neighbours filled its table with 65,536 of them: 0.6 GiB, and searches for cycles of 0.3 s."""
+    monkeypatch.setattr(peer_table, "_UNHEARD", 8)
+    sim = Simulation(seed=1)
+    sim.properties.append(gate_at_rest)
+    router = make_router(sim.node("r", "10.1.0.9@tcp1", "10.2.0.9@tcp2"))
+    client = sim.node("c", "10.1.0.1@tcp1")
+    server, checker = sim.node("s", "10.2.0.1@tcp2"), sim.node("o", "10.2.0.2@tcp2")
+    add_route(client, "tcp2", "10.1.0.9@tcp1")
+    for end in (server, checker):
+        add_route(end, "tcp1", "10.2.0.9@tcp2")
+    client.core.settings.discovery = 0
+    sim.run(SETTLED)
+    server.attach(PORTAL)
+    seen = 0
+    for number in range(1, 65):
+        client.put(f"10.2.1.{number}@tcp2", PORTAL, data=b"x", ack=False)
+        sim.run(1)
+        seen = max(seen, len(router.core.peers))
+    assert seen <= 8 + 3  # and those that were heard
+    put = client.put(server.nid, PORTAL, data=b"x")
+    sim.run(1)
+    assert put.ok

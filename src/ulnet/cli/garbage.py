@@ -12,7 +12,7 @@ __all__ = ["Searches", "collect_seldom"]
 _AIM: Final = 3e-4  # seconds that a search among new objects is to take; it takes longer after a longer wait
 _OFTEN: Final = 0.01  # seconds between two of them, at least …
 _SELDOM: Final = 1.0  # … and at most
-_MANY: Final = 30_000  # objects that stayed since the last search among these: about 10 ms
+_MANY: Final = 10_000  # objects that stayed since the last search among these: a few milliseconds
 _SEARCHES: Final = 100_000  # among new objects, until all are gone through
 
 
@@ -31,9 +31,8 @@ class Searches:
     """Looks for cycles among new objects, and again later: the sooner, the more there are.
 
     Python counts how many more objects there are. Where old ones go as new ones come, as with pings of NIDs
-    that nobody has, it does not look until there are tens of thousands of new ones, which takes 7 ms. Where
-    very many come and stay, as peers do that others name, it looks among them when they are millions, which
-    takes 0.3 s.
+    that nobody has, it does not look until there are tens of thousands of new ones, which takes 7 ms. Those
+    that stay a while, as peers do that others name, it goes through when a million has come: 0.3 s.
     """
 
     __slots__ = ("_loop", "_made", "_stayed", "_wait", "_young")
@@ -51,16 +50,23 @@ class Searches:
         at_each, many_young, _ = gc.get_threshold()
         self._stayed += new + at_each * max(young - self._young, 0)
         if young > many_young or self._stayed > _MANY:
-            self._made += young
-            gc.collect(2 if self._made > _SEARCHES else 1)
-            if self._made > _SEARCHES:
-                self._made = 0
+            self._search_older(young)
+            wait = self._wait * min(_MANY / max(self._stayed, 1), 1)
             self._stayed = 0
         else:
             began = perf_counter()
             gc.collect(0)
             took = perf_counter() - began
             wait = self._wait * min(_AIM / max(took, 1e-9), 2)
-            self._wait = min(max(wait, _OFTEN), _SELDOM)
+        self._wait = min(max(wait, _OFTEN), _SELDOM)
         self._young = gc.get_count()[1]
         self._loop.call_later(self._wait, self.search)
+
+    def _search_older(self, young: int) -> None:
+        """Look among all objects since the last such search, seldom among all; `young` searches were made."""
+        self._made += young
+        if self._made <= _SEARCHES:
+            gc.collect(1)
+            return
+        self._made = 0
+        gc.collect(2)

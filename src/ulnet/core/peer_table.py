@@ -23,6 +23,7 @@ __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 # NIDs of peers that nobody configured: a bound on what strangers can make us keep.
 MAX_UNCONFIGURED = 65536
 _NOT_LISTED = 4  # one in so many is none that another peer's list brought: who calls finds room
+_UNHEARD = 4096  # that were never heard, of those to whom others' messages are passed on
 _MANY = 256  # NIDs: who lists more gives some up for those who list fewer, where there is no room
 _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 _GONE = 64  # peers that left last, and stay as they were for whoever still works with them …
@@ -75,15 +76,19 @@ class PeerTable:
         """The peer NI of nid."""
         return self._by_nid.get(nid)
 
-    def learn(self, nid: Nid) -> PeerNi | None:
+    def learn(self, nid: Nid, *, for_others: bool = False) -> PeerNi | None:
         """The peer NI of nid; an unknown NID becomes a peer of one NID.
 
-        None when it cannot name a peer, or when there are too many and all of them are in use.
+        `for_others`: other nodes send messages there, over this one. None when it cannot name a peer, or when
+        there are too many and all of them are in use.
         """
         pni = self._by_nid.get(nid)
         if pni is not None:
             return pni
         if not (may_be_peer(nid) or nid == LO_NID) or not self._has_room():
+            return None
+        many = for_others and len(self._strangers) >= _UNHEARD
+        if many and not self._forget_unheard(None) and len(self._strangers) >= _UNHEARD:
             return None
         peer = Peer(nid, int(PeerFlag.NO_DISCOVERY) if nid == LO_NID else 0)
         self._insert(peer)
@@ -377,6 +382,18 @@ class PeerTable:
 
     def _make_room(self, keep: Peer | None) -> bool:
         """Forget a stranger. Sources may be invented, and lists of `keep`, so who was heard goes last."""
+        if self._forget_unheard(keep):
+            return True
+        if keep is not None or self._strangers:
+            return keep is not None and self._take_back(keep)
+        for peer in list(islice(self._heard, _CANDIDATES)):
+            if self.forget(peer):
+                return True
+            self._heard[peer] = self._heard.pop(peer)
+        return False
+
+    def _forget_unheard(self, keep: Peer | None) -> bool:
+        """Forget one of the strangers that were never heard, the longest known first; whether one went."""
         strangers, tried = self._strangers, 0
         while strangers and tried < _CANDIDATES:
             peer = next(iter(strangers))
@@ -387,14 +404,6 @@ class PeerTable:
             else:
                 strangers[peer] = strangers.pop(peer)  # to the end: others are asked next time
                 tried += 1
-        if keep is not None:
-            return self._take_back(keep)
-        if strangers:
-            return False
-        for peer in list(islice(self._heard, _CANDIDATES)):
-            if self.forget(peer):
-                return True
-            self._heard[peer] = self._heard.pop(peer)
         return False
 
     def _take_back(self, keep: Peer) -> bool:

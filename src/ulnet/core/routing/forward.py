@@ -162,7 +162,7 @@ class Forwarding:
             return "routing was disabled while it passed"
         if self._state.clock() > transit.deadline:
             return OVERDUE
-        dest = self._state.peers.learn(hdr.dest_nid)
+        dest = self._state.peers.learn(hdr.dest_nid, for_others=True)
         if dest is None:
             return "too many unknown peers" if may_be_peer(hdr.dest_nid) else "its destination is no node"
         try:
