@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.cycles import left_in_cycles
 from ulnet.lnd.tcp.handshake import ActiveHandshake, Identity, PassiveHandshake, Verdict
 from ulnet.nid import LNET_PID, Nid
 from ulnet.wire.acceptor import ConnRequest
@@ -228,3 +229,13 @@ def test_no_bytes_confuse_the_active_side(data: bytes) -> None:
 
 def test_more_bytes_than_wanted_are_refused() -> None:
     assert PassiveHandshake().feed(bytes(5)) is Verdict.REFUSED
+
+
+@pytest.mark.parametrize("given", [0, 6, 20, 40])
+def test_a_handshake_that_ends_early_leaves_no_cycle(given: int) -> None:
+    """Each attempt to connect that was refused had left one."""
+    call = ConnRequest.to(US.nid).pack() + hello()
+    with left_in_cycles() as found:
+        feed(PassiveHandshake(), call[:given])
+        feed(ActiveHandshake(US, PEER, LNET_PID, ConnType.CONTROL, 3), hello()[:given])
+    assert not {"PassiveHandshake", "ActiveHandshake"}.intersection(found)

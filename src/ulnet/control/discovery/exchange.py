@@ -142,6 +142,6 @@ class Exchanges:
         """Take the memory of an exchange back, whether it is over or not; an answer is no longer heard."""
         exchange = peer.exchanges.pop(kind, None)
         if exchange is not None:
-            exchange.done = None
-            if exchange.md is not None:
-                self._memory.md_unlink(exchange.md)
+            md, exchange.done, exchange.md = exchange.md, None, None  # no cycle is left of the two
+            if md is not None:
+                self._memory.md_unlink(md)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from ulnet.nid import Nid
 from ulnet.wire import acceptor, socklnd
@@ -54,16 +54,19 @@ class Identity:
         return hello.pack()
 
 
-def _over() -> Verdict:
+def _over(machine: object) -> Verdict:
     return Verdict.REFUSED
 
 
 class _Machine:
-    """Collects exactly `want` bytes, then runs the stage that waits for them."""
+    """Collects exactly `want` bytes, then runs the stage that waits for them: a method of its class.
+
+    A bound one would make a cycle, and each attempt to connect something for Python's collector.
+    """
 
     __slots__ = ("_data", "_stage", "error", "hello", "reply", "want")
 
-    def __init__(self, stage: Callable[[], Verdict], want: int) -> None:
+    def __init__(self, stage: Callable[[Any], Verdict], want: int) -> None:
         self._stage = stage
         self._data = bytearray()
         self.want: int = want
@@ -80,7 +83,7 @@ class _Machine:
         if self.want:
             return Verdict.MORE
         try:
-            return self._stage()
+            return self._stage(self)
         except acceptor.AcceptorError as error:
             return self._refuse(str(error), error.reply)
         except socklnd.UnknownVersionError as error:
@@ -88,7 +91,7 @@ class _Machine:
         except WireError as error:
             return self._refuse(str(error))
 
-    def _await(self, stage: Callable[[], Verdict], want: int, *, fresh: bool = False) -> Verdict:
+    def _await(self, stage: Callable[[Any], Verdict], want: int, *, fresh: bool = False) -> Verdict:
         if fresh:
             self._data.clear()
         self._stage = stage
@@ -112,16 +115,16 @@ class _Machine:
 
     def _hello_magic(self) -> Verdict:
         socklnd.hello_byteorder(self._data)
-        return self._await(self._hello_version, socklnd.VERSION_SIZE)
+        return self._await(_Machine._hello_version, socklnd.VERSION_SIZE)
 
     def _hello_version(self) -> Verdict:
         version = socklnd.hello_version(self._data)
-        return self._await(self._hello_rest, socklnd.hello_rest_size(version))
+        return self._await(_Machine._hello_rest, socklnd.hello_rest_size(version))
 
     def _hello_rest(self) -> Verdict:
         self.hello = hello = Hello.unpack(self._data)
         if hello.ips_size:
-            return self._await(self._hello_ips, hello.ips_size, fresh=True)
+            return self._await(_Machine._hello_ips, hello.ips_size, fresh=True)
         return self._hello_complete(hello)
 
     def _hello_ips(self) -> Verdict:
@@ -138,14 +141,14 @@ class PassiveHandshake(_Machine):
     __slots__ = ("_own", "request")
 
     def __init__(self) -> None:
-        super().__init__(self._request_magic, acceptor.MAGIC_SIZE)
+        super().__init__(PassiveHandshake._request_magic, acceptor.MAGIC_SIZE)
         self.request: ConnRequest | None = None
         self._own: Identity | None = None
 
     def accept_request(self, own: Identity) -> None:
         """The request is for this NI of ours."""
         self._own = own
-        self._await(self._hello_magic, socklnd.MAGIC_SIZE, fresh=True)
+        self._await(_Machine._hello_magic, socklnd.MAGIC_SIZE, fresh=True)
 
     def answer(self, ctype: ConnType) -> bytes:
         """Our HELLO: `ctype` as we see the connection, NONE to refuse it."""
@@ -161,12 +164,12 @@ class PassiveHandshake(_Machine):
 
     def _request_magic(self) -> Verdict:
         acceptor.request_byteorder(self._data)
-        return self._await(self._request_version, acceptor.VERSION_SIZE)
+        return self._await(PassiveHandshake._request_version, acceptor.VERSION_SIZE)
 
     def _request_version(self) -> Verdict:
         order = acceptor.request_byteorder(self._data)
         version = acceptor.request_version(self._data[_MAGIC_END:], order)
-        return self._await(self._request_rest, acceptor.request_rest_size(version))
+        return self._await(PassiveHandshake._request_rest, acceptor.request_rest_size(version))
 
     def _request_rest(self) -> Verdict:
         self.request = ConnRequest.unpack(self._data)
@@ -201,7 +204,7 @@ class ActiveHandshake(_Machine):
     __slots__ = ("_pid", "_version", "called", "ctype", "opening")
 
     def __init__(self, own: Identity, nid: Nid, pid: int, ctype: ConnType, version: int) -> None:
-        super().__init__(self._peer_magic, socklnd.MAGIC_SIZE)
+        super().__init__(ActiveHandshake._peer_magic, socklnd.MAGIC_SIZE)
         self.called: Nid = nid
         self._pid = pid
         self.ctype: ConnType = ctype
