@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ulnet.core.status import LNetTimeoutError
 from ulnet.sim import LinkParams, Simulation
 
 A = ("10.0.0.1@tcp", "10.1.0.1@tcp1")
@@ -57,3 +58,15 @@ def test_a_discovery_asks_again_whoever_was_asked_some_seconds_ago() -> None:
     asked = a.spawn(discovered())
     sim.run_until(asked.done, 12)
     assert asked.result() == (list(B), list(B))
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_discovery_that_timed_out_says_what_failed(timeout: float | None) -> None:
+    """Without a time of its own it ended with a TypeError."""
+    sim = Simulation(seed=1)
+    a, b = sim.node("a", *A), sim.node("b", *B)
+    b.kill(silent=True)
+    asked = a.spawn(a.node.discover(B[0], timeout=timeout))
+    sim.run_until(asked.done, 300)
+    with pytest.raises(LNetTimeoutError, match="does not answer"):
+        asked.result()

@@ -280,6 +280,8 @@ async def discover(core: LNet, target: Nid, *, force: bool, timeout: float | Non
     try:
         async with asyncio.timeout(timeout):
             return await done
+    except LNetError:  # which may be a TimeoutError, too
+        raise
     except TimeoutError:
         raise LNetError(
             errno.ETIMEDOUT, f"{target} was not discovered within {timeout:g} s; it is still being tried"
