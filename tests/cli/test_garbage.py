@@ -49,6 +49,7 @@ class Counts:
         self.searches: list[int] = []
         self.young = 0
         self.new = 0
+        self.found = 0  # in cycles, by each search
         monkeypatch.setattr(gc, "collect", self.collect)
         monkeypatch.setattr(gc, "get_count", lambda: (self.new, self.young, 0))
         monkeypatch.setattr(gc, "get_threshold", lambda: (1500, 1000, 10_000))
@@ -58,11 +59,12 @@ class Counts:
         self.young += objects // 1500
         self.new = objects % 1500
 
-    def collect(self, generation: int) -> None:
+    def collect(self, generation: int) -> int:
         """Python's own."""
         self.searches.append(generation)
         self.new = 0
         self.young = 0 if generation else self.young + 1
+        return self.found
 
 
 def waits(took: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -93,6 +95,7 @@ def test_older_ones_are_searched_too_as_often_as_python_would(monkeypatch: pytes
 
 def test_all_are_searched_after_very_many_searches_of_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     counts, (own, _) = Counts(monkeypatch), searches()
+    counts.found = 0
     for _ in range(150_000):
         own.search()
     assert counts.searches.count(2) == 1
@@ -106,6 +109,23 @@ def test_many_that_stay_are_searched_before_they_are_more(monkeypatch: pytest.Mo
         counts.come(objects)
         own.search()
     assert counts.searches == [0, 0, 1, 0, 1, 0, 1, 0]
+
+
+def test_all_are_searched_when_very_many_have_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes a cycle when it is old is found by no other search."""
+    counts, (own, _) = Counts(monkeypatch), searches()
+    alive = [object()] * 3_000_000
+    monkeypatch.setattr(gc, "get_objects", lambda: alive)
+    for _ in range(400):
+        counts.come(15_000)
+        own.search()
+    assert counts.searches.count(2) == 2
+    assert [at for at, found in enumerate(counts.searches) if found == 2] == [133, 334]  # 2 and 3 million
+    counts.found = 15_000  # none of them stays
+    for _ in range(400):
+        counts.come(15_000)
+        own.search()
+    assert counts.searches.count(2) == 2
 
 
 def test_searches_are_made_sooner_where_many_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,14 +66,14 @@ def test_every_source_has_an_option(
 def test_what_files_cannot_say_is_told(tmp_path: Path, capsys: Captured) -> None:
     modprobe = tmp_path / "lustre.conf"
     modprobe.write_text(
-        "options lnet networks=tcp0(eth0)\noptions ksocklnd typed_conns=0 credits=8\n"
-        "options ko2iblnd retry_count=7\n"
+        "options lnet networks=tcp0(eth0)\noptions ksocklnd typed_conns=0 credits=8 keepalive=10\n"
+        "options ko2iblnd retry_count=7 keepalive=77\n"
     )
     assert ulnet(["convert", "-m", str(modprobe)]) == 0
     told = capsys.readouterr().err.splitlines()
     assert [line.partition(" is ")[0] for line in told] == [
-        "ulnet convert: note: typed_conns=0",
-        "ulnet convert: note: retry_count=7",
+        f"ulnet convert: note: {one}"
+        for one in ("keepalive=10", "typed_conns=0", "keepalive=77", "retry_count=7")
     ]
     assert all("start lnetd with --modprobe" in line for line in told)
 

@@ -164,6 +164,7 @@ def asked_by(lab: Lab) -> Any:
     )
 
 
+@pytest.mark.pure  # a message that is none
 @pytest.mark.parametrize("then", ["stopped", "served anew", "node closed"])
 async def test_requests_that_wait_are_not_served_later(lab: Lab, then: str) -> None:
     exchange, arrival = lab.tests[1].exchange, asked_by(lab)
@@ -186,6 +187,7 @@ async def test_requests_that_wait_are_not_served_later(lab: Lab, then: str) -> N
     assert (len(before), after) == (begun, [])
 
 
+@pytest.mark.pure  # a message that is none
 async def test_no_request_is_taken_of_who_takes_no_replies(lab: Lab) -> None:
     exchange, arrival = lab.tests[1].exchange, asked_by(lab)
     served: list[Incoming] = []

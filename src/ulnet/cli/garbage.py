@@ -13,7 +13,8 @@ _AIM: Final = 3e-4  # seconds that a search among new objects is to take; it tak
 _OFTEN: Final = 0.01  # seconds between two of them, at least …
 _SELDOM: Final = 1.0  # … and at most
 _MANY: Final = 10_000  # objects that stayed since the last search among these: a few milliseconds
-_SEARCHES: Final = 100_000  # among new objects, until all are gone through
+_SEARCHES: Final = 100_000  # among new objects, until all are gone through …
+_OLD: Final = 2_000_000  # … or so many that stayed, or as many as there were then
 
 
 def collect_seldom() -> None:
@@ -35,7 +36,7 @@ class Searches:
     that stay a while, as peers do that others name, it goes through when a million has come: 0.3 s.
     """
 
-    __slots__ = ("_loop", "_made", "_stayed", "_wait", "_young")
+    __slots__ = ("_alive", "_loop", "_made", "_old", "_stayed", "_wait", "_young")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -43,6 +44,8 @@ class Searches:
         self._young = 0  # searches since the last one among older objects, as Python counts, when we looked
         self._stayed = 0  # objects since then, about
         self._made = 0  # searches since the last one among all
+        self._old = 0  # objects that stayed since then, about
+        self._alive = 0  # objects that were left then
 
     def search(self) -> None:
         """Look now, and again later."""
@@ -65,8 +68,10 @@ class Searches:
     def _search_older(self, young: int) -> None:
         """Look among all objects since the last such search, seldom among all; `young` searches were made."""
         self._made += young
-        if self._made <= _SEARCHES:
-            gc.collect(1)
+        self._old += self._stayed
+        if self._made <= _SEARCHES and self._old <= max(_OLD, self._alive):
+            self._old -= gc.collect(1)
             return
-        self._made = 0
         gc.collect(2)
+        self._made = self._old = 0
+        self._alive = len(gc.get_objects())
