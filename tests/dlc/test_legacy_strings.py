@@ -234,7 +234,7 @@ def test_parameters_of_ksocklnd_and_of_the_acceptor() -> None:
         ("tx_buffer_size", 2**30 + 1, "use 0 to 1073741824"),
         ("rx_buffer_size", -1, "use 0 to 1073741824"),
         ("min_reconnectms", -1, "use 0 to 2147483647"),
-        ("max_reconnectms", 0, "use 1 to 2147483647"),
+        ("max_reconnectms", -1, "use 0 to 2147483647"),
         ("accept_backlog", 0, "use 1 to 65535"),
         ("accept_timeout", 0, "use 0.001 to 86400"),
     ],

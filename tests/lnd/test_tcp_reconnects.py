@@ -23,6 +23,7 @@ from lnd.kit import (
     until,
 )
 from lnd.test_tcp_connect import swallowing
+from support.cycles import left_in_cycles
 from ulnet.core.status import HealthStatus
 from ulnet.lnd.base import DeviceNews
 from ulnet.lnd.tcp import sockets
@@ -207,3 +208,21 @@ async def test_who_hangs_up_during_a_handshake_is_called_again_soon(make: Make, 
         while not await sent():
             await asyncio.sleep(0.01)
     await until(b.core.complete(1))
+
+
+async def test_peers_that_are_forgotten_are_freed_at_once(make: Make, at: Addresses) -> None:
+    """What they have of attempts to connect had them, too: a flood of these was for Python's collector."""
+    a = make(at.nid(1), refused_reconnectms=1, min_reconnectms=1, max_reconnectms=1)
+    state = a.state()
+    with left_in_cycles() as found:
+        for number in range(2, 12):
+            assert (await a.ended(a.put(at.nid(number), b"x"))).errno == errno.ECONNREFUSED
+
+        def all_forgotten() -> bool:
+            for peer in list(state.peers.values()):
+                state.forget_if_idle(peer)
+            return not state.peers
+
+        await until(all_forgotten)
+        await turns()
+    assert not {"Peer", "Dialer", "Outbound", "ActiveHandshake"}.intersection(found)

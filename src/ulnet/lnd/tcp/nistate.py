@@ -234,6 +234,7 @@ class NiState:
         if dialer is not None and not dialer.forgettable(self.shared.loop.time()):
             return
         self._forget(peer)
+        peer.dialer = None  # which has the peer, too: no cycle is left of the two
 
     def _forget(self, peer: Peer) -> None:
         key = (peer.nid, peer.pid)

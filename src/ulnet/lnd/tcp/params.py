@@ -15,7 +15,7 @@ _RANGES = {
     "accept_backlog": (1, 65535),
     "accept_timeout": (0.001, 86400),
     "min_reconnectms": (0, 2**31 - 1),
-    "max_reconnectms": (1, 2**31 - 1),
+    "max_reconnectms": (0, 2**31 - 1),
     "keepalive": (0, 2**31 - 1),
     "keepalive_idle": (0, 32767),
     "keepalive_intvl": (0, 32767),
