@@ -87,10 +87,11 @@ def test_what_asks_a_silent_nid_ends_with_the_node(fabric: Fabric) -> None:
     assert carry(fabric) == 1
     whose = peer(a, DEAD)
     (exchange,) = whose.exchanges.values()
-    assert exchange.md is not None
+    md = exchange.md
+    assert md is not None
     a.shutdown()
     assert not whose.exchanges
-    assert exchange.md.aborted
+    assert md.aborted
 
 
 def test_a_gateway_is_checked_where_it_is_asked_and_not_at_a_nid_that_a_foe_lists(fabric: Fabric) -> None:
