@@ -134,7 +134,6 @@ def measure_processes(count: int, seconds: float, tell: Callable[[str], None]) -
         command = [sys.executable, "-m", "ulnet", "selftest"]
         more = ["--accept", "all", "--port", str(port)]
         for number in range(1, count + 1):
-            (folder / f"{number}").mkdir()
             environment = {**environment_of(build), "ULNET_SOCKET": str(folder / f"{number}" / "lnetd.sock")}
             words = [*command, "serve", "--nid", f"127.6.0.{number}@tcp", *more]
             process = subprocess.Popen(

@@ -48,8 +48,6 @@ def test_a_daemon_without_root_listens_below_1024_and_answers(
     left, right = two_hosts
     environment = f"PYTHONPATH={directory}"
     path = directory / "run" / "s"
-    path.parent.mkdir(mode=0o750)
-    shutil.chown(path.parent, "nobody", "nogroup")
     lnetd = ["env", "-C", "/", environment, python, "-m", "ulnet.cli.lnetd", "--socket", str(path)]
     daemon = left.start(*lnetd, "--user", "nobody", "--readers", "nogroup")
     try:
@@ -84,7 +82,7 @@ def test_a_python_that_the_user_may_not_read_is_told(everybodys: tuple[str, Path
     directory.chmod(0o700)
     try:
         done = subprocess.run(
-            [*words, "--socket", str(directory / "s")],
+            [*words, "--socket", "/run/ulnet-test-unread/s"],
             capture_output=True,
             text=True,
             timeout=60,
@@ -92,6 +90,7 @@ def test_a_python_that_the_user_may_not_read_is_told(everybodys: tuple[str, Path
         )
     finally:
         directory.chmod(0o755)
+        Path("/run/ulnet-test-unread").rmdir()
     assert done.returncode == 1
     assert f"user nobody may not read {directory}" in done.stderr
     assert "Traceback" not in done.stderr

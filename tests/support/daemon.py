@@ -42,7 +42,6 @@ class Daemon:
     def __init__(self, path: Path, *words: str, before: Sequence[str] = (), **more: str) -> None:
         """Start it and wait until it says that it is ready. `before` leads to its host: `Host.words()`."""
         self.path = path
-        path.parent.mkdir(exist_ok=True)
         self.process = lnetd("--socket", str(path), *words, before=before, **more)
         self.first_lines: list[str] = []
         assert self.process.stderr is not None

@@ -32,7 +32,7 @@ from ulnet.dlc.errors import ErrorItem
 from ulnet.dlc.legacy import LegacyError, read_networks
 from ulnet.dlc.model import AccessAdd, NetAdd, NetMatch, RouteAdd, RoutingSet
 from ulnet.dlc.modprobe import Parameters, is_setting, module_requests, read_modprobe
-from ulnet.dlc.paths import default_socket, is_made, no_directory
+from ulnet.dlc.paths import default_socket
 from ulnet.dlc.protocol import ProtocolError
 from ulnet.dlc.server import ControlServer
 from ulnet.dlc.yaml_out import emit_errors
@@ -64,9 +64,8 @@ started, and it is told: all that cannot be read, or else all that the node refu
 tells both together. LNet is up (with 0@lo) when lnetd is up; with --unconfigured it waits for
 `lnetctl lnet configure`. SIGTERM, SIGINT and SIGHUP let what is under way finish, then end; a second one
 ends at once. Without --socket: ULNET_SOCKET, else /run/ulnet/lnetd.sock for root and
-$XDG_RUNTIME_DIR/ulnet/lnetd.sock for others; the directory of these two alone is made if it is missing.
-Without root, peers with accept=secure (the default of kernel nodes) refuse this node's connections, and
-the port must be above 1023.
+$XDG_RUNTIME_DIR/ulnet/lnetd.sock for others. Without root, peers with accept=secure (the default of
+kernel nodes) refuse this node's connections, and the port must be above 1023.
 """
 
 _NOTE = {"event": "config.note"}
@@ -277,12 +276,10 @@ def _text_of(path: str) -> str:
 
 
 def _become(user: str, path: str, groups: Groups) -> None:
-    """Give up root; if the default socket's directory is to be made, it is the user's. Raises HostError."""
+    """Give up root; if the control socket's directory is to be made, it is the user's. Raises HostError."""
     directory = os.path.dirname(path) or "."
     try:
-        if not os.path.lexists(directory):
-            if not is_made(directory):
-                raise HostError(errno.ENOENT, no_directory(path))
+        if not os.path.isdir(directory):
             os.makedirs(directory, mode=0o750)
             with suppress(LookupError):  # which is told below
                 shutil.chown(directory, user, groups.opened_to)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ulnet.dlc.paths import is_made, no_directory, too_long
+from ulnet.dlc.paths import too_long
 from ulnet.dlc.protocol import ProtocolError
 
 __all__ = ["Endpoint"]
@@ -30,8 +30,7 @@ class Endpoint:
     def __init__(self, path: str, group: int | None = None) -> None:
         """`group` may connect as well; what its members may do is not decided here.
 
-        Raises ProtocolError: EADDRINUSE (another lnetd answers there), ENOENT (no such directory), EACCES,
-        EPERM, ENAMETOOLONG, ….
+        Raises ProtocolError: EADDRINUSE (another lnetd answers there), EACCES, EPERM, ENAMETOOLONG, ….
         """
         self.path = path
         self._process = os.getpid()
@@ -39,7 +38,7 @@ class Endpoint:
         if complaint:
             raise ProtocolError(errno.ENAMETOOLONG, complaint)
         try:
-            _make_directory(path, group)
+            _make_directory(Path(path).parent, group)
             with _alone_in(Path(path).parent):
                 _clear(path)
                 # Who else may write to the directory may have put a link there by then: none is followed.
@@ -69,11 +68,8 @@ class Endpoint:
         self.socket.close()
 
 
-def _make_directory(path: str, group: int | None) -> None:
-    directory = Path(path).parent
+def _make_directory(directory: Path, group: int | None) -> None:
     there = directory.exists()
-    if not (there or is_made(str(directory))):
-        raise ProtocolError(errno.ENOENT, no_directory(path))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if group is not None and not there:
         os.chown(directory, -1, group)

@@ -63,7 +63,7 @@ class WatchCalls(ABC):
         """Answer `lnetctl --socket PATH`, `ulnet top` and metrics, as `lnetd` does, while the block runs.
 
         Only this user and root may connect. Raises LNetError where the socket cannot be made: EADDRINUSE
-        (a daemon answers there), ENOENT (no such directory), EACCES, EPERM, ENAMETOOLONG.
+        (a daemon answers there), EACCES, EPERM, ENAMETOOLONG.
         """
         # Programs that are not asked need none of that.
         from ulnet.dlc.endpoint import Endpoint
