@@ -236,6 +236,8 @@ def test_a_handshake_that_ends_early_leaves_no_cycle(given: int) -> None:
     """Each attempt to connect that was refused had left one."""
     call = ConnRequest.to(US.nid).pack() + hello()
     with left_in_cycles() as found:
-        feed(PassiveHandshake(), call[:given])
-        feed(ActiveHandshake(US, PEER, LNET_PID, ConnType.CONTROL, 3), hello()[:given])
-    assert not {"PassiveHandshake", "ActiveHandshake"}.intersection(found)
+        for _ in range(100):
+            feed(PassiveHandshake(), call[:given])
+            feed(ActiveHandshake(US, PEER, LNET_PID, ConnType.CONTROL, 3), hello()[:given])
+    for one in ("PassiveHandshake", "ActiveHandshake"):  # a few may be of what other tests had
+        assert found.count(one) < 50, one
