@@ -138,9 +138,10 @@ def _told(parameters: Parameters) -> list[Request]:
         print(f"ulnet convert: note: {note}", file=sys.stderr)
     for text in parameters.unknown:
         print(f"ulnet convert: warning: {text}", file=sys.stderr)
-    for name, value in (*parameters.tcp.items(), *parameters.o2ib.items()):
-        text = f"{name}={int(value)} is the driver's own, which files cannot say: start lnetd with --modprobe"
-        print(f"ulnet convert: note: {text}", file=sys.stderr)
+    for driver, own in (("TCP", parameters.tcp), ("o2ib", parameters.o2ib)):
+        for name, value in own.items():
+            text = f"{name}={int(value)} is the {driver} driver's own, for which YAML has no word"
+            print(f"ulnet convert: note: {text}: start lnetd with --modprobe", file=sys.stderr)
     return parameters.requests
 
 

@@ -12,9 +12,9 @@ __all__ = ["Searches", "collect_seldom"]
 _AIM: Final = 3e-4  # seconds that a search among new objects is to take; it takes longer after a longer wait
 _OFTEN: Final = 0.01  # seconds between two of them, at least …
 _SELDOM: Final = 1.0  # … and at most
-_MANY: Final = 10_000  # objects that stayed since the last search among these: a few milliseconds
-_SEARCHES: Final = 100_000  # among new objects, until all are gone through …
-_OLD: Final = 2_000_000  # … or so many that stayed, or as many as there were then
+_MANY: Final = 10_000  # new objects that stayed, until these are searched: a few milliseconds
+_SEARCHES: Final = 100_000  # searches among new objects, until all objects are searched …
+_OLD: Final = 2_000_000  # … or objects that stayed since then; more where more were left then
 
 
 def collect_seldom() -> None:
@@ -31,9 +31,9 @@ def collect_seldom() -> None:
 class Searches:
     """Looks for cycles among new objects, and again later: the sooner, the more there are.
 
-    Python counts how many more objects there are. Where old ones go as new ones come, as with pings of NIDs
-    that nobody has, it does not look until there are tens of thousands of new ones, which takes 7 ms. Those
-    that stay a while, as peers do that others name, it goes through when a million has come: 0.3 s.
+    Python's own searches begin by how many more objects there are. Where old ones go as new ones come, as
+    with pings of NIDs that nobody has, that is at tens of thousands of new ones, which takes 7 ms. Where new
+    ones stay, as peers do that others name, its search among these begins at a million, which takes 0.3 s.
     """
 
     __slots__ = ("_alive", "_loop", "_made", "_old", "_stayed", "_wait", "_young")
@@ -41,11 +41,11 @@ class Searches:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._wait = _SELDOM
-        self._young = 0  # searches since the last one among older objects, as Python counts, when we looked
-        self._stayed = 0  # objects since then, about
-        self._made = 0  # searches since the last one among all
-        self._old = 0  # objects that stayed since then, about
-        self._alive = 0  # objects that were left then
+        self._young = 0  # Python's count of searches since the last one that went further, when this looked
+        self._stayed = 0  # objects that stayed since that one, about
+        self._made = 0  # searches since the last one among all objects
+        self._old = 0  # objects that stayed since that one, about
+        self._alive = 0  # objects that it left
 
     def search(self) -> None:
         """Look now, and again later."""
@@ -66,11 +66,14 @@ class Searches:
         self._loop.call_later(self._wait, self.search)
 
     def _search_older(self, young: int) -> None:
-        """Look among all objects since the last such search, seldom among all; `young` searches were made."""
+        """Look among all that came since the last such search, seldom among all objects.
+
+        `young` searches among new ones were made since.
+        """
         self._made += young
         self._old += self._stayed
         if self._made <= _SEARCHES and self._old <= max(_OLD, self._alive):
-            self._old -= gc.collect(1)
+            self._old = max(self._old - gc.collect(1), 0)
             return
         gc.collect(2)
         self._made = self._old = 0

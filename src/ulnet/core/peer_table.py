@@ -23,7 +23,7 @@ __all__ = ["MAX_UNCONFIGURED", "PeerTable"]
 # NIDs of peers that nobody configured: a bound on what strangers can make us keep.
 MAX_UNCONFIGURED = 65536
 _NOT_LISTED = 4  # one in so many is none that another peer's list brought: who calls finds room
-_UNHEARD = 4096  # that were never heard, of those to whom others' messages are passed on
+_UNHEARD = 4096  # strangers never heard: then the next to whom others send takes the place of one
 _MANY = 256  # NIDs: who lists more gives some up for those who list fewer, where there is no room
 _CANDIDATES = 16  # how many are looked at to find one that can be forgotten
 _GONE = 64  # peers that left last, and stay as they were for whoever still works with them …

@@ -43,8 +43,10 @@ _TCP = (
 )
 _TCP_FLAGS = ("typed_conns", "enable_csum", "round_robin", "nonblk_zcack", "eager_ack")
 _ACCEPTOR = ("accept_backlog", "accept_timeout")
-_KERNELS_TCP = {"inject_csum_error", "nagle", "nconnds", "nconnds_max", "nscheds", "skip_mr_route_setup"}
-_KERNELS_TCP |= {"zc_min_payload", "zc_recv", "zc_recv_min_nfrags"}
+_KERNELS_TCP = {
+    *("inject_csum_error", "nagle", "nconnds", "nconnds_max", "nscheds", "skip_mr_route_setup"),
+    "zc_min_payload",
+}
 # Parameters of ko2iblnd that are the driver's own (`ulnet.lnd.o2ib.O2ibParams`), and those without effect.
 _O2IB = ("service", "cksum", "keepalive", "retry_count", "rnr_retry_count", "use_privileged_port")
 _KERNELS = {

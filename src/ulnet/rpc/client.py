@@ -169,7 +169,7 @@ class Client:
             self._send_close(session, self._unwanted_ended)
 
     def _cancel_again(self, frame: Note) -> None:
-        """The server works on a call that was given up: what told it so was lost, or is under way."""
+        """The server works on a call that was given up: the CANCEL was lost, or is under way."""
         if self._farewells < _MOST_FAREWELLS:  # the others are told at their next notices
             self._farewells += 1
             note = Note(frame.session, frame.slot, frame.number, 0, self._inbox_bits, Kind.CANCEL)

@@ -13,7 +13,7 @@ from ulnet.wire.ping import MIN_INFO_SIZE
 __all__ = ["Asking"]
 
 _ASK_AGAIN: Final = 10.0  # seconds, of a peer whose NIDs others list, or whose pushes tell nothing
-_ASK_SOON: Final = 1.0  # seconds, of a peer whose NIDs one lists whose discovery is waited for
+_ASK_SOON: Final = 1.0  # seconds, where a caller waits for the discovery of the peer that lists them
 _LONG_PACE: Final = 1.25e-5  # seconds from a long answer to the next, for each byte: ten times what it takes
 _LONG_ROOM: Final = 1.0  # seconds of these that may be ahead: for 200 peers with 20 NIDs at once
 
@@ -50,7 +50,7 @@ class Asking:
     def doubt(self, peer: Peer, suspects: Collection[PeerNi], waited_for: bool = False) -> None:
         """Another one lists NIDs of a peer: does this one say so too? The suspects are asked themselves.
 
-        `waited_for`: the discovery of that other one is, which ends with the answer to this.
+        `waited_for`: a caller waits for the discovery of the one that lists them, so for this answer, too.
         """
         now, asked_at = self._state.clock(), peer.allowance.asked_at
         pause = _ASK_SOON if waited_for else _ASK_AGAIN
